@@ -1,0 +1,27 @@
+// The table of kernels, one instance per ISA. Everything above calls through it and knows no ISA.
+#pragma once
+
+#include "base/cpu.h"
+#include "ops/attention/attention.h"
+#include "ops/linear/linear.h"
+#include "ops/rowwise/rowwise.h"
+
+namespace pelton {
+
+struct KernelTable {
+  Isa isa;
+  LinearKernel linear[kNumFormats];
+  QuantizeKernel quantize;
+  RmsNormKernel rms_norm;
+  SiluMulKernel silu_mul;
+  RopeKernel rope;
+  AttendSpanKernel attend_span;
+  MergeSpansKernel merge_spans;
+  FinishAttendKernel finish_attend;
+  StoreKvKernel store_kv;
+};
+
+// The kernels of `isa`, which must be one of available_isas().
+const KernelTable& get_kernels(Isa isa);
+
+}  // namespace pelton

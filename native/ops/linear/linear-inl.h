@@ -1,0 +1,201 @@
+// Bodies of linear and quantize, compiled once per ISA inside its namespace. Contract: ops/linear/linear.h.
+
+// --- activations -----------------------------------------------------------------------------------------------------
+
+inline std::int32_t sum_i8(const std::int8_t* q, int n) {
+  std::int32_t sum = 0;
+  for (int i = 0; i < n; ++i) sum += q[i];
+  return sum;
+}
+
+inline void quantize_row(const float* x, std::int64_t token, const QuantActs& out) {
+  const std::int64_t cols = out.cols;
+  std::int8_t* q = out.q + token * cols;
+  for (std::int64_t g = 0; g < cols / 32; ++g) {
+    const F32x16 low = load16(x + g * 32);
+    const F32x16 high = load16(x + g * 32 + 16);
+    const F32x16 magnitude = map16([&](int i) { return max(abs(low.part[i]), abs(high.part[i])); });
+    const float amax = max_lanes(magnitude);
+    const float scale = amax / 127.0F;
+    const float inverse = amax > 0.0F ? 127.0F / amax : 0.0F;
+    std::int8_t* qg = q + g * 32;
+    for (int i = 0; i < kParts; ++i) {
+      store_i8(qg + i * kLanes, mul(low.part[i], set1(inverse)));
+      store_i8(qg + 16 + i * kLanes, mul(high.part[i], set1(inverse)));
+    }
+    const std::int32_t first = sum_i8(qg, 16);
+    const std::int32_t second = sum_i8(qg + 16, 16);
+    const std::int64_t at = token * (cols / 32) + g;
+    out.scale[at] = scale;
+    out.sum16[2 * at] = first;
+    out.sum16[2 * at + 1] = second;
+    out.sum32[at] = first + second;
+    out.scaled_sum16[2 * at] = scale * static_cast<float>(first);
+    out.scaled_sum16[2 * at + 1] = scale * static_cast<float>(second);
+    out.scaled_sum32[at] = scale * static_cast<float>(first + second);
+  }
+}
+
+// --- affine weights --------------------------------------------------------------------------------------------------
+
+// Scale (or minimum) vector of group `group`, rows of half `half`.
+template <ScaleKind kKind>
+inline V load_scale(const std::uint8_t* part, const std::uint16_t* super, std::int64_t group, int groups_per_super,
+                    int half) {
+  if constexpr (kKind == ScaleKind::kF16) {
+    return load_f16(reinterpret_cast<const std::uint16_t*>(part) + group * 16 + half * kLanes);
+  } else {
+    const V small = load_i8(reinterpret_cast<const std::int8_t*>(part) + group * 16 + half * kLanes);
+    return mul(load_f16(super + group / groups_per_super * 16 + half * kLanes), small);
+  }
+}
+
+// Writes (or adds) kLanes results of one token; `row` is the first output row of the half tile.
+inline void store_result(const LinearArgs& args, std::int64_t token, std::int64_t row, V acc) {
+  const std::int64_t num_rows = args.weight->rows();
+  float* y = args.y + token * num_rows + row;
+  const std::int64_t n = num_rows - row;
+  if (n >= kLanes) {
+    store(y, args.accumulate ? add(load(y), acc) : acc);
+    return;
+  }
+  float tmp[kLanes];
+  store(tmp, acc);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = args.accumulate ? y[i] + tmp[i] : tmp[i];
+}
+
+template <int kFormat>
+struct Affine {
+  static constexpr const PackedFormat& kF = kFormats[kFormat];
+  static constexpr int kBits = kF.bits;
+  static constexpr int kGroup = kF.group;
+  static constexpr int kGroupsPerUnit = kUnitCols / kGroup;
+  static constexpr int kGroupsPerSuper = kSuperCols / kGroup;
+  static constexpr int kZero = kF.zero_point - kCodeOffset<kBits>;
+
+  // One group of one unit for one token. `g` is the group within the unit.
+  template <int kG>
+  static inline V add_group(V acc, const Code (&codes)[8], V scale, V min, const QuantActs& a, std::int64_t token,
+                            std::int64_t unit) {
+    const std::int64_t units = a.cols / kUnitCols;
+    const std::int64_t at = token * units + unit;
+    constexpr int kSteps = 8 / kGroupsPerUnit;
+    const std::int64_t at_group = at * kGroupsPerUnit + kG;
+    const std::int32_t* sums = kGroup == 32 ? a.sum32 : a.sum16;
+    const IV start = kZero == 0 ? iset1(0) : iset1(-kZero * sums[at_group]);
+    const IV product =
+        dot<kBits, kG * kSteps, (kG + 1) * kSteps>(start, codes, a.q + token * a.cols + unit * kUnitCols);
+    acc = fma(to_f32(product), mul(scale, set1(a.scale[at])), acc);
+    if constexpr (kF.has_min) {
+      const float* scaled = kGroup == 32 ? a.scaled_sum32 : a.scaled_sum16;
+      acc = fma(min, set1(scaled[at_group]), acc);
+    }
+    return acc;
+  }
+
+  template <int kTokens>
+  static inline void half_tile(const LinearArgs& args, std::int64_t tile, int half, std::int64_t token) {
+    const PackedWeight& w = *args.weight;
+    const QuantActs& a = *args.quant;
+    const std::int64_t units = w.cols() / kUnitCols;
+    const std::uint8_t* codes_at = w.codes(tile);
+    const std::uint8_t* scales_at = w.scales(tile);
+    const std::uint8_t* mins_at = w.mins(tile);
+    const std::uint16_t* super_at = w.super_scales(tile);
+    const std::uint16_t* super_min_at = w.super_mins(tile);
+    V acc[kTokens];
+    for (int t = 0; t < kTokens; ++t) acc[t] = zero();
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+      Code codes[8];
+      load_codes<kBits>(codes_at + unit * 64 * kBits, half, codes);
+      V scale[kGroupsPerUnit];
+      V min[kGroupsPerUnit];
+      for (int g = 0; g < kGroupsPerUnit; ++g) {
+        const std::int64_t group = unit * kGroupsPerUnit + g;
+        scale[g] = load_scale<kF.scale_kind>(scales_at, super_at, group, kGroupsPerSuper, half);
+        min[g] = zero();
+        if constexpr (kF.has_min) {
+          min[g] = load_scale<kF.scale_kind>(mins_at, super_min_at, group, kGroupsPerSuper, half);
+        }
+      }
+#pragma GCC unroll 16
+      for (int t = 0; t < kTokens; ++t) {
+        acc[t] = add_group<0>(acc[t], codes, scale[0], min[0], a, token + t, unit);
+        if constexpr (kGroupsPerUnit == 2) {
+          acc[t] = add_group<1>(acc[t], codes, scale[1], min[1], a, token + t, unit);
+        }
+      }
+    }
+    for (int t = 0; t < kTokens; ++t) store_result(args, token + t, tile * kTileRows + half * kLanes, acc[t]);
+  }
+
+  template <int kTokens>
+  static inline std::int64_t token_blocks(const LinearArgs& args, std::int64_t tile, std::int64_t token,
+                                          std::int64_t token_end) {
+    for (; token + kTokens <= token_end; token += kTokens) {
+      for (int half = 0; half < 16 / kLanes; ++half) half_tile<kTokens>(args, tile, half, token);
+    }
+    return token;
+  }
+
+  static void run(const LinearArgs& args, std::int64_t tile_begin, std::int64_t tile_end, std::int64_t token_begin,
+                  std::int64_t token_end) {
+    for (std::int64_t tile = tile_begin; tile < tile_end; ++tile) {
+      std::int64_t token = token_begin;
+      if constexpr (kMaxTokenBlock >= 16) token = token_blocks<16>(args, tile, token, token_end);
+      if constexpr (kMaxTokenBlock >= 8) token = token_blocks<8>(args, tile, token, token_end);
+      if constexpr (kMaxTokenBlock >= 4) token = token_blocks<4>(args, tile, token, token_end);
+      if constexpr (kMaxTokenBlock >= 2) token = token_blocks<2>(args, tile, token, token_end);
+      token_blocks<1>(args, tile, token, token_end);
+    }
+  }
+};
+
+// --- float weights ---------------------------------------------------------------------------------------------------
+
+template <int kFormat>
+struct Float {
+  static inline V load_weight(const std::uint8_t* codes, std::int64_t at) {
+    constexpr BlockType kType = kFormats[kFormat].type;
+    if constexpr (kType == BlockType::kF32) {
+      return load(reinterpret_cast<const float*>(codes) + at);
+    } else if constexpr (kType == BlockType::kF16) {
+      return load_f16(reinterpret_cast<const std::uint16_t*>(codes) + at);
+    } else {
+      return load_bf16(reinterpret_cast<const std::uint16_t*>(codes) + at);
+    }
+  }
+
+  template <int kTokens>
+  static inline void half_tile(const LinearArgs& args, std::int64_t tile, int half, std::int64_t token) {
+    const std::int64_t cols = args.weight->cols();
+    const std::uint8_t* codes = args.weight->codes(tile);
+    const float* x = args.x + token * cols;
+    V acc[kTokens];
+    for (int t = 0; t < kTokens; ++t) acc[t] = zero();
+    for (std::int64_t k = 0; k < cols; ++k) {
+      const V w = load_weight(codes, k * 16 + half * kLanes);
+#pragma GCC unroll 16
+      for (int t = 0; t < kTokens; ++t) acc[t] = fma(w, set1(x[t * cols + k]), acc[t]);
+    }
+    for (int t = 0; t < kTokens; ++t) store_result(args, token + t, tile * kTileRows + half * kLanes, acc[t]);
+  }
+
+  template <int kTokens>
+  static inline std::int64_t token_blocks(const LinearArgs& args, std::int64_t tile, std::int64_t token,
+                                          std::int64_t token_end) {
+    for (; token + kTokens <= token_end; token += kTokens) {
+      for (int half = 0; half < 16 / kLanes; ++half) half_tile<kTokens>(args, tile, half, token);
+    }
+    return token;
+  }
+
+  static void run(const LinearArgs& args, std::int64_t tile_begin, std::int64_t tile_end, std::int64_t token_begin,
+                  std::int64_t token_end) {
+    for (std::int64_t tile = tile_begin; tile < tile_end; ++tile) {
+      std::int64_t token = token_blocks<8>(args, tile, token_begin, token_end);
+      token = token_blocks<4>(args, tile, token, token_end);
+      token_blocks<1>(args, tile, token, token_end);
+    }
+  }
+};

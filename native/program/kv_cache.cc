@@ -1,0 +1,33 @@
+#include "program/kv_cache.h"
+
+#include "base/check.h"
+
+namespace pelton {
+
+KvCache::KvCache(std::int64_t num_layers, std::int64_t num_kv_heads, std::int64_t head_dim, std::int64_t num_blocks,
+                 KvDtype dtype)
+    : num_layers_(num_layers), num_blocks_(num_blocks) {
+  check(num_layers >= 1 && num_layers <= 4096, "num_layers must be 1 to 4096");
+  check(num_kv_heads >= 1 && num_kv_heads <= 4096, "num_kv_heads must be 1 to 4096");
+  check(head_dim >= 1 && head_dim <= 4096, "head_dim must be 1 to 4096");
+  check(num_blocks >= 1 && num_blocks <= INT32_MAX, "num_blocks must be 1 to 2^31-1");
+  const std::int64_t element_bytes = dtype == KvDtype::kF16 ? 2 : 4;
+  layer_.num_kv_heads = num_kv_heads;
+  layer_.head_dim = head_dim;
+  layer_.value_dim = (head_dim + 15) / 16 * 16;
+  layer_.dtype = dtype;
+  layer_.value_offset = (num_kv_heads * head_dim * kBlockTokens * element_bytes + 63) / 64 * 64;
+  layer_.block_bytes = layer_.value_offset + num_kv_heads * kBlockTokens * layer_.value_dim * element_bytes;
+  const double total = static_cast<double>(bytes_per_block()) * static_cast<double>(num_blocks);
+  check(total < 9e18, "the KV cache would exceed 2^63 bytes");
+  memory_ = AlignedBuffer(static_cast<std::size_t>(bytes_per_block() * num_blocks));
+}
+
+KvLayer KvCache::layer(std::int64_t index) const {
+  KvLayer view = layer_;
+  // The cache owns the memory; a view of a const cache still writes K and V, as the executor is the only writer.
+  view.base = const_cast<std::uint8_t*>(memory_.data()) + index * num_blocks_ * layer_.block_bytes;
+  return view;
+}
+
+}  // namespace pelton

@@ -1,0 +1,32 @@
+// The memory of the paged KV cache: all layers, all blocks, committed by the kernel only as blocks are written.
+#pragma once
+
+#include <cstdint>
+
+#include "base/aligned.h"
+#include "ops/attention/attention.h"
+
+namespace pelton {
+
+class KvCache {
+ public:
+  // Throws std::invalid_argument for sizes below 1, std::bad_alloc if the address space is not to be had.
+  KvCache(std::int64_t num_layers, std::int64_t num_kv_heads, std::int64_t head_dim, std::int64_t num_blocks,
+          KvDtype dtype);
+
+  std::int64_t num_layers() const { return num_layers_; }
+  std::int64_t num_blocks() const { return num_blocks_; }
+  // Bytes one block takes over all layers.
+  std::int64_t bytes_per_block() const { return layer_.block_bytes * num_layers_; }
+
+  // View of one layer; its block b starts at base + b * block_bytes.
+  KvLayer layer(std::int64_t index) const;
+
+ private:
+  std::int64_t num_layers_;
+  std::int64_t num_blocks_;
+  KvLayer layer_;
+  AlignedBuffer memory_;
+};
+
+}  // namespace pelton

@@ -1,0 +1,129 @@
+// The node of linear: one or more weights over the same input, divided over threads by bytes or by work items.
+#include <algorithm>
+
+#include "program/nodes.h"
+
+namespace pelton {
+
+namespace {
+
+// Few rows: memory decides, so tiles are split once, by bytes. More rows: arithmetic decides, so threads take items
+// as they come, which also absorbs a core that is slowed down by others.
+constexpr std::int64_t kMaxStaticRows = 16;
+// Activations of a token chunk that stay in the second-level cache while a block of tiles passes over them.
+constexpr std::int64_t kChunkBytes = 256 * 1024;
+constexpr std::int64_t kItemsPerThread = 8;
+
+class LinearNode : public Node {
+ public:
+  LinearNode(Rows rows, int in, std::vector<LinearPart> parts, bool accumulate, std::vector<int> reads,
+             std::vector<int> writes)
+      : Node("linear", Partition::kOther, rows, std::move(reads), std::move(writes)),
+        in_(in),
+        parts_(std::move(parts)),
+        accumulate_(accumulate) {
+    for (const LinearPart& part : parts_) {
+      first_tile_.push_back(num_tiles_);
+      num_tiles_ += part.weight->num_tiles();
+      num_bytes_ += static_cast<double>(part.weight->num_bytes());
+      ops_per_row_ += 2.0 * static_cast<double>(part.weight->rows()) * static_cast<double>(part.weight->cols());
+    }
+    first_tile_.push_back(num_tiles_);
+  }
+
+  void prepare(const StepContext& step) override {
+    next_item_.store(0, std::memory_order_relaxed);
+    const std::int64_t num_rows = step.num_rows(rows);
+    const std::int64_t cols = parts_[0].weight->cols();
+    const std::int64_t element_bytes = parts_[0].weight->is_float() ? 4 : 1;
+    chunk_ = std::clamp<std::int64_t>(kChunkBytes / (cols * element_bytes) / 16 * 16, 16, 512);
+    const std::int64_t wanted = kItemsPerThread * step.pool->num_threads();
+    tiles_per_item_ = std::max<std::int64_t>(1, num_tiles_ / wanted);
+    const std::int64_t tile_items = (num_tiles_ + tiles_per_item_ - 1) / tiles_per_item_;
+    // Too few tiles for the threads: divide the tokens as well.
+    token_items_ = tile_items >= wanted ? 1 : std::min((wanted + tile_items - 1) / tile_items, (num_rows + 31) / 32);
+    token_items_ = std::max<std::int64_t>(1, token_items_);
+    num_items_ = tile_items * token_items_;
+  }
+
+  void run(const StepContext& step, int thread, int num_threads) override {
+    const std::int64_t num_rows = step.num_rows(rows);
+    if (num_rows == 0) return;
+    QuantActs quant;
+    if (!parts_[0].weight->is_float()) quant = step.quant(in_);
+    if (num_rows <= kMaxStaticRows) {
+      const double total = num_bytes_;
+      run_tiles(step, quant, tile_at(total * thread / num_threads), tile_at(total * (thread + 1) / num_threads), 0,
+                num_rows);
+      return;
+    }
+    for (;;) {
+      const std::int64_t item = next_item_.fetch_add(1, std::memory_order_relaxed);
+      if (item >= num_items_) return;
+      const std::int64_t tile = item / token_items_ * tiles_per_item_;
+      const std::int64_t slice = item % token_items_;
+      run_tiles(step, quant, tile, std::min(tile + tiles_per_item_, num_tiles_), num_rows * slice / token_items_,
+                num_rows * (slice + 1) / token_items_);
+    }
+  }
+
+  NodeCost cost(const StepContext& step) const override {
+    return {num_bytes_, ops_per_row_ * static_cast<double>(step.num_rows(rows))};
+  }
+
+ private:
+  // The tile at which `bytes` of the weights have passed.
+  std::int64_t tile_at(double bytes) const {
+    for (std::size_t p = 0; p < parts_.size(); ++p) {
+      const auto part_bytes = static_cast<double>(parts_[p].weight->num_bytes());
+      if (bytes <= part_bytes) {
+        const auto tiles = static_cast<double>(parts_[p].weight->num_tiles());
+        return first_tile_[p] + static_cast<std::int64_t>(bytes / part_bytes * tiles + 0.5);
+      }
+      bytes -= part_bytes;
+    }
+    return num_tiles_;
+  }
+
+  void run_tiles(const StepContext& step, const QuantActs& quant, std::int64_t tile_begin, std::int64_t tile_end,
+                 std::int64_t row_begin, std::int64_t row_end) const {
+    for (std::int64_t row = row_begin; row < row_end; row += chunk_) {
+      for (std::size_t p = 0; p < parts_.size(); ++p) {
+        const std::int64_t begin = std::max(tile_begin, first_tile_[p]) - first_tile_[p];
+        const std::int64_t end = std::min(tile_end, first_tile_[p + 1]) - first_tile_[p];
+        if (begin >= end) continue;
+        const PackedWeight& weight = *parts_[p].weight;
+        const LinearArgs args{&weight, &quant, weight.is_float() ? step.f32(in_) : nullptr, step.f32(parts_[p].out),
+                              accumulate_};
+        step.kernels->linear[weight.format().index](args, begin, end, row, std::min(row + chunk_, row_end));
+      }
+    }
+  }
+
+  const int in_;
+  const std::vector<LinearPart> parts_;
+  const bool accumulate_;
+  std::vector<std::int64_t> first_tile_;
+  std::int64_t num_tiles_ = 0;
+  double num_bytes_ = 0;
+  double ops_per_row_ = 0;
+  std::int64_t chunk_ = 16;
+  std::int64_t tiles_per_item_ = 1;
+  std::int64_t token_items_ = 1;
+  std::int64_t num_items_ = 0;
+  alignas(64) std::atomic<std::int64_t> next_item_{0};
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_linear(Rows rows, int in, std::vector<LinearPart> parts, bool accumulate) {
+  std::vector<int> reads{in};
+  std::vector<int> writes;
+  for (const LinearPart& part : parts) {
+    writes.push_back(part.out);
+    if (accumulate) reads.push_back(part.out);
+  }
+  return std::make_unique<LinearNode>(rows, in, std::move(parts), accumulate, std::move(reads), std::move(writes));
+}
+
+}  // namespace pelton

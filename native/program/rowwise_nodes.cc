@@ -1,0 +1,176 @@
+// Nodes that work on one token's row at a time.
+#include <algorithm>
+#include <cstring>
+
+#include "program/nodes.h"
+
+namespace pelton {
+
+namespace {
+
+class EmbedNode : public Node {
+ public:
+  EmbedNode(WeightPtr weight, int out)
+      : Node("embed", Partition::kByRow, Rows::kTokens, {}, {out}), weight_(std::move(weight)), out_(out) {}
+  void run(const StepContext& step, int thread, int num_threads) override {
+    const Range r = share(step.batch->num_tokens, thread, num_threads);
+    for (std::int64_t t = r.begin; t < r.end; ++t) {
+      weight_->dequantize_row(step.batch->token_ids[t], step.f32(out_) + t * weight_->cols());
+    }
+  }
+
+ private:
+  const WeightPtr weight_;
+  const int out_;
+};
+
+class RmsNormNode : public Node {
+ public:
+  RmsNormNode(Rows rows, int x, std::vector<float> weight, float eps, int out)
+      : Node("rms_norm", Partition::kByRow, rows, {x}, {out}), weight_(std::move(weight)), eps_(eps), x_(x), out_(out) {}
+  void run(const StepContext& step, int thread, int num_threads) override {
+    const auto n = static_cast<std::int64_t>(weight_.size());
+    const Range r = share(step.num_rows(rows), thread, num_threads);
+    for (std::int64_t t = r.begin; t < r.end; ++t) {
+      step.kernels->rms_norm(step.f32(x_) + t * n, weight_.data(), eps_, n, step.f32(out_) + t * n);
+    }
+  }
+
+ private:
+  const std::vector<float> weight_;
+  const float eps_;
+  const int x_, out_;
+};
+
+class QuantizeNode : public Node {
+ public:
+  QuantizeNode(Rows rows, int x, std::int64_t width, int out)
+      : Node("quantize", Partition::kByRow, rows, {x}, {out}), width_(width), x_(x), out_(out) {}
+  void run(const StepContext& step, int thread, int num_threads) override {
+    const QuantActs out = step.quant(out_);
+    const Range r = share(step.num_rows(rows), thread, num_threads);
+    for (std::int64_t t = r.begin; t < r.end; ++t) step.kernels->quantize(step.f32(x_) + t * width_, t, out);
+  }
+
+ private:
+  const std::int64_t width_;
+  const int x_, out_;
+};
+
+class SiluMulNode : public Node {
+ public:
+  SiluMulNode(Rows rows, int gate, int up, std::int64_t width, int out)
+      : Node("silu_mul", Partition::kByRow, rows, {gate, up}, {out}), width_(width), gate_(gate), up_(up), out_(out) {}
+  void run(const StepContext& step, int thread, int num_threads) override {
+    const Range r = share(step.num_rows(rows), thread, num_threads);
+    for (std::int64_t t = r.begin; t < r.end; ++t) {
+      step.kernels->silu_mul(step.f32(gate_) + t * width_, step.f32(up_) + t * width_, width_,
+                             step.f32(out_) + t * width_);
+    }
+  }
+
+ private:
+  const std::int64_t width_;
+  const int gate_, up_, out_;
+};
+
+class AddNode : public Node {
+ public:
+  AddNode(Rows rows, int a, int b, std::int64_t width, int out)
+      : Node("add", Partition::kByRow, rows, {a, b}, {out}), width_(width), a_(a), b_(b), out_(out) {}
+  void run(const StepContext& step, int thread, int num_threads) override {
+    const Range r = share(step.num_rows(rows), thread, num_threads);
+    const float* a = step.f32(a_);
+    const float* b = step.f32(b_);
+    float* out = step.f32(out_);
+    for (std::int64_t i = r.begin * width_; i < r.end * width_; ++i) out[i] = a[i] + b[i];
+  }
+
+ private:
+  const std::int64_t width_;
+  const int a_, b_, out_;
+};
+
+// Rows of the sampled tokens, gathered. Reads rows that other threads wrote, hence not kByRow.
+class SelectRowsNode : public Node {
+ public:
+  SelectRowsNode(int x, std::int64_t width, int out)
+      : Node("select_rows", Partition::kOther, Rows::kSamples, {x}, {out}), width_(width), x_(x), out_(out) {}
+  void run(const StepContext& step, int thread, int num_threads) override {
+    const Range r = share(step.batch->num_samples, thread, num_threads);
+    for (std::int64_t i = r.begin; i < r.end; ++i) {
+      std::copy_n(step.f32(x_) + step.batch->sample_rows[i] * width_, width_, step.f32(out_) + i * width_);
+    }
+  }
+
+ private:
+  const std::int64_t width_;
+  const int x_, out_;
+};
+
+class RopeNode : public Node {
+ public:
+  RopeNode(int x, RopeShape shape) : Node("rope", Partition::kByRow, Rows::kTokens, {x}, {x}), shape_(shape), x_(x) {}
+  void run(const StepContext& step, int thread, int num_threads) override {
+    const Range r = share(step.batch->num_tokens, thread, num_threads);
+    const std::int64_t width = shape_.num_heads * shape_.head_dim;
+    for (std::int64_t t = r.begin; t < r.end; ++t) {
+      step.kernels->rope(step.f32(x_) + t * width, shape_.num_heads, shape_.head_dim, shape_.num_pairs,
+                         shape_.is_adjacent, step.cos.data() + t * shape_.num_pairs,
+                         step.sin.data() + t * shape_.num_pairs);
+    }
+  }
+
+ private:
+  const RopeShape shape_;
+  const int x_;
+};
+
+class StoreKvNode : public Node {
+ public:
+  StoreKvNode(int k, int v, std::int64_t layer)
+      : Node("store_kv", Partition::kByRow, Rows::kTokens, {k, v}, {}), layer_(layer), k_(k), v_(v) {}
+  void run(const StepContext& step, int thread, int num_threads) override {
+    const Batch& batch = *step.batch;
+    const Range r = share(batch.num_tokens, thread, num_threads);
+    const KvLayer kv = step.cache->layer(layer_);
+    const std::int64_t width = kv.num_kv_heads * kv.head_dim;
+    for (std::int64_t t = r.begin; t < r.end; ++t) {
+      const std::int32_t position = step.positions[static_cast<std::size_t>(t)];
+      const std::int64_t seq = step.seq_of[static_cast<std::size_t>(t)];
+      const std::int32_t block = batch.block_tables[seq * batch.table_width + position / kBlockTokens];
+      step.kernels->store_kv(kv, block, position % kBlockTokens, step.f32(k_) + t * width, step.f32(v_) + t * width);
+    }
+  }
+
+ private:
+  const std::int64_t layer_;
+  const int k_, v_;
+};
+
+}  // namespace
+
+std::unique_ptr<Node> make_embed(WeightPtr weight, int out) {
+  return std::make_unique<EmbedNode>(std::move(weight), out);
+}
+std::unique_ptr<Node> make_rms_norm(Rows rows, int x, std::vector<float> weight, float eps, int out) {
+  return std::make_unique<RmsNormNode>(rows, x, std::move(weight), eps, out);
+}
+std::unique_ptr<Node> make_quantize(Rows rows, int x, std::int64_t width, int out) {
+  return std::make_unique<QuantizeNode>(rows, x, width, out);
+}
+std::unique_ptr<Node> make_silu_mul(Rows rows, int gate, int up, std::int64_t width, int out) {
+  return std::make_unique<SiluMulNode>(rows, gate, up, width, out);
+}
+std::unique_ptr<Node> make_add(Rows rows, int a, int b, std::int64_t width, int out) {
+  return std::make_unique<AddNode>(rows, a, b, width, out);
+}
+std::unique_ptr<Node> make_select_rows(int x, std::int64_t width, int out) {
+  return std::make_unique<SelectRowsNode>(x, width, out);
+}
+std::unique_ptr<Node> make_rope(int x, RopeShape shape) { return std::make_unique<RopeNode>(x, shape); }
+std::unique_ptr<Node> make_store_kv(int k, int v, std::int64_t layer) {
+  return std::make_unique<StoreKvNode>(k, v, layer);
+}
+
+}  // namespace pelton

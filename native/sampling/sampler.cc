@@ -1,0 +1,120 @@
+#include "sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "sampling/draw.h"
+#include "sampling/filters.h"
+#include "sampling/logprobs.h"
+#include "sampling/penalties.h"
+#include "sampling/philox.h"
+#include "sampling/row_scan.h"
+
+namespace pelton::sampling {
+namespace {
+
+// Working memory of a call, reused over its rows.
+struct Scratch {
+  std::vector<float> adjusted{};
+  std::vector<std::int32_t> counts{};
+  std::vector<float> finite{};
+  std::vector<float> maxima{};
+  std::vector<Candidate> candidates{};
+};
+
+// Raises std::invalid_argument for numbers that the arithmetic below does not allow; ranges as in SamplingParams.
+void check_params(const RowParams& params) {
+  const auto require = [](bool is_allowed, const char* message) {
+    if (!is_allowed) {
+      throw std::invalid_argument(message);
+    }
+  };
+  require(params.temperature >= 0.0 && std::isfinite(params.temperature), "temperature: allowed: 0 or more, finite");
+  require(params.top_p > 0.0 && params.top_p <= 1.0, "top_p: allowed: more than 0, at most 1");
+  require(params.min_p >= 0.0 && params.min_p <= 1.0, "min_p: allowed: 0 to 1");
+  require(params.repetition_penalty > 0.0 && std::isfinite(params.repetition_penalty),
+          "repetition_penalty: allowed: more than 0, finite");
+  require(std::isfinite(params.presence_penalty), "presence_penalty: allowed: finite numbers");
+  require(std::isfinite(params.frequency_penalty), "frequency_penalty: allowed: finite numbers");
+}
+
+float find_row_maximum(LogitRow row, std::vector<float>& maxima) {
+  find_chunk_maxima(row, maxima);
+  return *std::max_element(maxima.begin(), maxima.end());
+}
+
+// The limit of a softmax with infinite logits: those tokens share all probability.
+void share_among_infinite(LogitRow row, std::vector<float>& finite) {
+  finite.resize(row.size());
+  std::transform(row.begin(), row.end(), finite.begin(), [](float x) { return x == kPlusInf ? 0.0F : kMinusInf; });
+}
+
+// Token id for a row of adjusted logits; -1 if none has a probability.
+std::int32_t choose_token(LogitRow row, const RowParams& params, Scratch& scratch) {
+  if (params.temperature == 0.0) {
+    return find_argmax(row);
+  }
+  float max = find_row_maximum(row, scratch.maxima);
+  if (max == kMinusInf) {
+    return -1;
+  }
+  if (max == kPlusInf) {
+    share_among_infinite(row, scratch.finite);
+    row = scratch.finite;
+    max = find_row_maximum(row, scratch.maxima);
+  }
+  const Scaler scaler{max, params.temperature};
+  const KeptSet kept = find_kept_set(row, scratch.maxima, scaler, params, scratch.candidates);
+  return draw_token(row, scratch.maxima, scaler, kept, NoiseSource{params.seed, params.position});
+}
+
+// Log-probabilities come from the raw row, whatever the parameters changed.
+void add_logprobs(LogitRow raw, const RowParams& params, Scratch& scratch, RowResult& result) {
+  const float max = find_row_maximum(raw, scratch.maxima);
+  const LogNormalizer normalizer = find_log_normalizer(raw, max);
+  result.logprob = normalizer.get_logprob(raw[static_cast<std::size_t>(result.token_id)]);
+  result.top =
+      find_top_logprobs(raw, scratch.maxima, normalizer, static_cast<std::size_t>(params.num_logprobs));
+}
+
+RowResult sample_row(LogitRow raw, const RowParams& params, Scratch& scratch) {
+  RowResult result;
+  LogitRow row = raw;
+  if (params.adjusts_logits()) {
+    scratch.adjusted.assign(raw.begin(), raw.end());
+    result.status = adjust_logits(scratch.adjusted, params, scratch.counts);
+    if (result.status != RowStatus::kOk) {
+      return result;
+    }
+    row = scratch.adjusted;
+  }
+  result.token_id = choose_token(row, params, scratch);
+  if (result.token_id < 0) {
+    result.status = RowStatus::kNoCandidate;
+  } else if (params.num_logprobs >= 0) {
+    add_logprobs(raw, params, scratch, result);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<RowResult> sample_rows(const float* logits, std::size_t vocab_size, std::span<const RowParams> params) {
+  std::for_each(params.begin(), params.end(), check_params);
+  std::vector<RowResult> results;
+  results.reserve(params.size());
+  Scratch scratch;
+  for (std::size_t r = 0; r < params.size(); ++r) {
+    results.push_back(sample_row(LogitRow(logits + r * vocab_size, vocab_size), params[r], scratch));
+  }
+  return results;
+}
+
+void argmax_rows(const float* logits, std::size_t vocab_size, std::span<std::int32_t> token_ids) {
+  for (std::size_t r = 0; r < token_ids.size(); ++r) {
+    token_ids[r] = find_argmax(LogitRow(logits + r * vocab_size, vocab_size));
+  }
+}
+
+}  // namespace pelton::sampling

@@ -1,0 +1,94 @@
+"""`pelton bench`: speed of prefill and decode, as a table or JSON. Start at `bench`; `engine/benchmark.py` measures."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pelton.cli import terminal
+from pelton.cli.open_model import ModelOption, make_engine_options, open_llm
+from pelton.cli.options import OptionGroup, with_options
+from pelton.core.config import EngineConfig
+from pelton.engine.benchmark import BenchmarkOptions, BenchmarkResult, run_benchmark
+from pelton.engine.machine import describe_machine
+
+if TYPE_CHECKING:
+    from pelton.engine.llm import LLM
+
+EXAMPLES = (
+    "pelton bench",
+    "pelton bench -m model.gguf --depth 0 --concurrency 1 --json",
+    "pelton bench --prompt-tokens 16 --new-tokens 1000 --depth 0 --concurrency 1 --repeat 1 --no-kv-cache",
+)
+
+BENCHMARK_OPTIONS = OptionGroup.from_dataclass(BenchmarkOptions)
+ENGINE_OPTIONS = make_engine_options("max_num_seqs", "max_context", "kv_cache_tokens")
+
+
+@with_options(BENCHMARK_OPTIONS, ENGINE_OPTIONS)
+def bench(
+    model: ModelOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    **values: object,
+) -> None:
+    """Measure prefill and decode speed.
+
+    Random token ids of a fixed seed, a warm-up, then --repeat timed runs: median, least and most tokens per second.
+    """
+    options = BENCHMARK_OPTIONS.build(values)
+    # A block of the KV cache may be partly empty at the end of every request.
+    num_slots = max(options.concurrency) * (options.max_num_tokens + 64)
+    config = ENGINE_OPTIONS.build(values, max_num_seqs=max(options.concurrency), kv_cache_tokens=num_slots)
+    with open_llm(model, config) as llm, terminal.ProgressBar("bench") as bar:
+        results = run_benchmark(
+            llm.runner,
+            options,
+            vocab_size=llm.model_config.vocab_size,
+            context_length=llm.context_length,
+            max_num_batched_tokens=config.prefill_chunk,
+            use_kv_cache=config.use_kv_cache,
+            progress=bar.update,
+        )
+        report = make_report(llm, config, results)
+    if json:
+        terminal.write_json(report)
+    else:
+        _print_results(report, results)
+
+
+def make_report(llm: LLM, config: EngineConfig, results: list[BenchmarkResult]) -> dict[str, object]:
+    """The JSON object of a benchmark: what ran where, and the results."""
+    machine = {
+        **dataclasses.asdict(describe_machine()),
+        "isa": llm.runner.isa,
+        "threads": llm.runner.num_threads,
+        "use_kv_cache": config.use_kv_cache,
+        "kv_cache_dtype": config.kv_cache_dtype,
+        "prefill_chunk": config.prefill_chunk,
+    }
+    return {
+        "machine": machine,
+        "model": llm.model_config.name,
+        "results": [dataclasses.asdict(result) for result in results],
+    }
+
+
+def _print_results(report: dict[str, object], results: list[BenchmarkResult]) -> None:
+    columns = [("test", False), ("concurrency", True), ("prompt tokens", True), ("new tokens", True), ("depth", True)]
+    columns += [("tokens/s median", True), ("min", True), ("max", True)]
+    rows = []
+    for result in results:
+        rate = result.tokens_per_s
+        counts = (result.concurrency, result.prompt_tokens, result.new_tokens, result.depth)
+        rates = (rate.median, rate.min, rate.max)
+        rows.append([result.test, *(str(count) for count in counts), *(f"{value:.1f}" for value in rates)])
+    terminal.print_table("", columns, rows)
+    machine = report["machine"]
+    assert isinstance(machine, dict)
+    cache = "" if machine["use_kv_cache"] else ", no KV cache"
+    terminal.write_out(
+        f"{report['model']} on {machine['cpu']}, {machine['isa']}, {machine['threads']} threads{cache}; "
+        f"pelton {machine['pelton']}\n"
+    )

@@ -1,0 +1,52 @@
+"""How a finished request is shown: one line for people, one JSON object for programs. Pure functions.
+
+Knows `core/outputs.py` only. Start at `make_stats_line` and `make_json`.
+"""
+
+from __future__ import annotations
+
+from pelton.core.outputs import GenerationResult
+
+
+def make_stats_line(result: GenerationResult) -> str:
+    """One line about a request: prompt tokens, TTFT, prefill rate, ITL, decode rate, KV cache, how it ended, seed."""
+    usage, timings = result.usage, result.timings
+    itl = timings.itl_ms
+    parts = [
+        f"prompt {usage.prompt_tokens} tokens",
+        f"TTFT {timings.ttft_ms:.1f} ms",
+        f"prefill {timings.prefill_tokens_per_s:.1f} tokens/s",
+        f"ITL median {itl.p50:.2f} ms, p99 {itl.p99:.2f} ms",
+        f"decode {timings.decode_tokens_per_s:.1f} tokens/s",
+        f"KV cache {result.kv_cache_bytes:,} bytes",
+        f"{usage.completion_tokens} new tokens, ended by {result.finish_reason}",
+        f"seed {result.seed}",
+    ]
+    return "pelton: " + " | ".join(parts)
+
+
+def make_json(result: GenerationResult) -> dict[str, object]:
+    """The object `pelton run --json` prints; `seed` repeats the answer."""
+    usage, timings = result.usage, result.timings
+    return {
+        "text": result.text,
+        "token_ids": list(result.token_ids),
+        "prompt_token_ids": list(result.prompt_token_ids),
+        "finish_reason": result.finish_reason,
+        "usage": {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "cached_tokens": usage.cached_tokens,
+        },
+        "timings": {
+            "load_ms": timings.load_ms,
+            "tokenize_ms": timings.tokenize_ms,
+            "prefill_ms": timings.prefill_ms,
+            "ttft_ms": timings.ttft_ms,
+            "itl_ms": {"mean": timings.itl_ms.mean, "p50": timings.itl_ms.p50, "p99": timings.itl_ms.p99},
+            "prefill_tokens_per_s": timings.prefill_tokens_per_s,
+            "decode_tokens_per_s": timings.decode_tokens_per_s,
+        },
+        "kv_cache_bytes": result.kv_cache_bytes,
+        "seed": result.seed,
+    }

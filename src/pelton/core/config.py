@@ -1,0 +1,78 @@
+"""Engine options, and the only place that reads the environment. Start at `EngineConfig`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pelton.core.errors import InvalidParameterError
+from pelton.core.fields import check_number_types, option, validate_options
+
+ISA_NAMES = ("scalar", "avx2", "avx512")
+KV_CACHE_DTYPES = ("f16", "f32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Options of the engine, validated on construction (`InvalidParameterError`)."""
+
+    threads: int | None = option(
+        None, "Threads that compute; unset takes one per physical core this process may use.", minimum=1, maximum=1024
+    )
+    isa: str | None = option(
+        None, "Instruction set of the kernels; unset takes the best this machine has.", choices=ISA_NAMES
+    )
+    max_context: int | None = option(
+        None, "Longest context in tokens; unset takes the model's own.", minimum=1, maximum=2**31 - 1, unit="tokens"
+    )
+    prefill_chunk: int = option(
+        2048, "Most prompt tokens computed in one step.", minimum=1, maximum=2**20, unit="tokens"
+    )
+    max_num_seqs: int = option(64, "Most requests computed in one step.", minimum=1, maximum=4096)
+    kv_cache_dtype: str = option("f16", "Type of stored keys and values.", choices=KV_CACHE_DTYPES)
+    kv_cache_tokens: int | None = option(
+        None, "Token slots of KV cache; unset takes what max_context and max_num_seqs need, within free memory.", minimum=1, maximum=2**40, unit="tokens"
+    )
+    use_kv_cache: bool = option(True, "Keep keys and values between steps; off recomputes everything each step.")
+
+    def __post_init__(self) -> None:
+        check_number_types(
+            self, ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens"), ()
+        )
+        validate_options(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What Pelton takes from environment variables."""
+
+    isa: str | None
+    is_debug: bool
+    cache_dir: Path
+
+
+def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
+    """Read PELTON_ISA, PELTON_DEBUG and PELTON_CACHE (else XDG_CACHE_HOME/pelton, else ~/.cache/pelton).
+
+    Raises `InvalidParameterError` for an unknown PELTON_ISA.
+    """
+    env = os.environ if variables is None else variables
+    isa = env.get("PELTON_ISA") or None
+    if isa is not None:
+        if isa not in ISA_NAMES:
+            raise InvalidParameterError("PELTON_ISA", isa, "one of " + ", ".join(ISA_NAMES))
+    if env.get("PELTON_CACHE"):
+        cache_dir = Path(env["PELTON_CACHE"])
+    elif env.get("XDG_CACHE_HOME"):
+        cache_dir = Path(env["XDG_CACHE_HOME"]) / "pelton"
+    else:
+        cache_dir = Path.home() / ".cache" / "pelton"
+    return Environment(isa=isa, is_debug=read_is_debug(env), cache_dir=cache_dir)
+
+
+def read_is_debug(variables: Mapping[str, str] | None = None) -> bool:
+    """Whether PELTON_DEBUG asks for tracebacks; never raises, so that error handlers can use it."""
+    env = os.environ if variables is None else variables
+    return env.get("PELTON_DEBUG", "") not in ("", "0")

@@ -1,0 +1,83 @@
+"""The one tree of errors. Each is meant to be shown to a person as a single line.
+
+    PeltonError
+    ├── InvalidParameterError   a value outside its range (also a ValueError)
+    │   └── ContextLengthError  a request that cannot fit the model's context
+    ├── ConfigError             an environment variable or option this machine cannot honour
+    ├── ModelNotFoundError      no model under that name or path
+    ├── DownloadError           a source that could not be reached or a file that arrived wrong
+    ├── ModelFileError          a model file that is damaged, truncated or hostile
+    ├── UnsupportedModelError   a sound file that Pelton does not implement
+    ├── ChatTemplateError       a chat template that failed, or exceeded its limits
+    ├── SamplingError           logits from which no token can be drawn
+    ├── EngineBusyError         an engine for one caller at a time was called while it was working
+    └── EngineDeadError         the engine can no longer run requests
+
+A message names the input, the value found and what is allowed. Anything that is not a PeltonError is a bug.
+"""
+
+from __future__ import annotations
+
+
+class PeltonError(Exception):
+    """Base of every error a user can cause or must be told about; its text is one clear line."""
+
+
+class InvalidParameterError(PeltonError, ValueError):
+    """A parameter has a value outside what is allowed.
+
+    `parameter` names the field so that a command line or an HTTP layer can point at it.
+    """
+
+    def __init__(self, parameter: str, value: object, allowed: str) -> None:
+        super().__init__(f"{parameter} is {value!r}; allowed: {allowed}")
+        self.parameter = parameter
+        self.value = value
+        self.allowed = allowed
+
+
+class ContextLengthError(InvalidParameterError):
+    """Prompt (and requested output) exceed the context length of the model."""
+
+
+class ConfigError(PeltonError):
+    """An environment variable or engine option asks for something this machine or build cannot do."""
+
+
+class ModelNotFoundError(PeltonError):
+    """No model is known under the given name, or nothing exists at the given path."""
+
+
+class DownloadError(PeltonError):
+    """A download source could not be reached, or what it delivered is not what was expected."""
+
+
+class ModelFileError(PeltonError):
+    """A model file is damaged, truncated or inconsistent; names the tensor or key at fault."""
+
+
+class UnsupportedModelError(PeltonError):
+    """A sound model file needs something Pelton does not implement; lists what is implemented."""
+
+
+class ChatTemplateError(PeltonError):
+    """A chat template raised an error, tried something forbidden or exceeded its limits."""
+
+
+class SamplingError(PeltonError):
+    """The model gave logits from which no token can be drawn: all are NaN or minus infinity.
+
+    `rows` are the row numbers at fault; sampling is repeatable, so the other rows can be sampled again without them.
+    """
+
+    def __init__(self, message: str, rows: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
+class EngineBusyError(PeltonError):
+    """The engine serves one caller at a time, and another call (or an open stream) has not ended."""
+
+
+class EngineDeadError(PeltonError):
+    """The engine stopped because of an internal failure and cannot run further requests."""

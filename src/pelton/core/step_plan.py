@@ -1,0 +1,51 @@
+"""What one engine step does (`StepPlan`) and what came of it (`StepResult`): plain data between layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pelton.core.outputs import TokenLogprobs
+from pelton.core.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRequest:
+    """One request's share of a step: compute `token_ids`, which sit at positions from `start` on.
+
+    `needs_sample` is set when these are the last known tokens, so that a new one follows from the step.
+    """
+
+    request: Request
+    token_ids: list[int]
+    start: int
+    needs_sample: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Requests that advance in this step, in batch order."""
+
+    scheduled: tuple[ScheduledRequest, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed by the step."""
+        return sum(len(s.token_ids) for s in self.scheduled)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """A new token of one request; `logprobs` only if the request asked for them."""
+
+    token_id: int
+    logprobs: TokenLogprobs | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """New tokens by request id. `model_s` and `sample_s` are seconds spent in the model and in sampling."""
+
+    sampled: Mapping[str, SampledToken]
+    model_s: float
+    sample_s: float

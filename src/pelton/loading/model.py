@@ -1,0 +1,104 @@
+"""A model file becomes a `LoadedModel`: config, packed weights, tokenizer and chat template.
+
+Entry point: `load_model`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pelton._native import ThreadPool
+from pelton.compute.native import count_default_threads
+from pelton.core.config import EngineConfig
+from pelton.core.errors import ModelFileError
+from pelton.core.model_config import ModelConfig
+from pelton.loading.gguf import GgufFile, open_gguf
+from pelton.loading.tensor_source import GgufTensorSource
+from pelton.models.registry import get_family
+from pelton.text.chat_template import ChatTemplate
+from pelton.text.gguf_vocab import build_gguf_tokenizer
+from pelton.text.tokenizer import Tokenizer
+from pelton.text.tokenizer_json import load_tokenizer_json
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run. `forward` is its pass over any `Ops`, weights bound; `pool` packed them and runs it."""
+
+    path: Path
+    config: ModelConfig
+    forward: Callable[[Any], Any]  # Any: works on the values of whichever Ops it is given
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    pool: ThreadPool
+    num_weight_bytes: int
+
+
+def load_model(path: Path, config: EngineConfig | None = None) -> LoadedModel:
+    """Read the GGUF model at `path`; its weights are packed on `config.threads` threads.
+
+    Raises `ModelNotFoundError`, `ModelFileError` or `UnsupportedModelError`.
+    """
+    threads = (config or EngineConfig()).threads or count_default_threads()
+    pool = ThreadPool(threads)
+    with open_gguf(path) as file, ThreadPoolExecutor(max_workers=1) as background:
+        family = get_family(file.metadata.get("general.architecture"))
+        # The tokenizer takes as long as the weights; native packing leaves the interpreter to it.
+        pending = background.submit(_load_text, path, file.metadata)
+        source = GgufTensorSource(file, pool)
+        model_config = family.read_config(file.metadata, source, _read_vocab_size(file))
+        weights = family.load_weights(model_config, source)
+        tokenizer, template = pending.result()
+    if tokenizer.vocab_size > model_config.vocab_size:
+        raise ModelFileError(
+            f"{path}: the vocabulary has {tokenizer.vocab_size} tokens, token_embd.weight only {model_config.vocab_size}"
+        )
+    model_config = dataclasses.replace(
+        model_config, bos_token_id=tokenizer.bos_token_id, eos_token_ids=tuple(sorted(tokenizer.eos_token_ids))
+    )
+    return LoadedModel(
+        path=path,
+        config=model_config,
+        forward=lambda ops: family.forward(ops, model_config, weights),
+        tokenizer=tokenizer,
+        chat_template=template,
+        pool=pool,
+        num_weight_bytes=source.num_weight_bytes,
+    )
+
+
+def _read_vocab_size(file: GgufFile) -> int:
+    tensor = file.tensors.get("token_embd.weight")
+    if tensor is None or len(tensor.shape) != 2:
+        raise ModelFileError(f"{file.path}: tensor 'token_embd.weight' is missing or not a matrix")
+    return tensor.shape[0]
+
+
+def _load_text(path: Path, metadata: Mapping[str, object]) -> tuple[Tokenizer, ChatTemplate | None]:
+    """Tokenizer and template from the file's own metadata; a tokenizer.json beside it serves a file without."""
+    beside = path.parent / "tokenizer.json"
+    if "tokenizer.ggml.model" not in metadata and beside.is_file():
+        tokenizer = load_tokenizer_json(beside)
+    else:
+        tokenizer = build_gguf_tokenizer(metadata)
+    source = metadata.get("tokenizer.chat_template")
+    if source is None:
+        return tokenizer, None
+    if not isinstance(source, str):
+        raise ModelFileError(f"{path}: metadata key tokenizer.chat_template is not a string")
+
+    def text_of(token_id: int | None) -> str:
+        return "" if token_id is None else tokenizer.piece(token_id)
+
+    eos = metadata.get("tokenizer.ggml.eos_token_id")
+    template = ChatTemplate(
+        source,
+        bos_token=text_of(tokenizer.bos_token_id),
+        eos_token=text_of(eos if isinstance(eos, int) and 0 <= eos < tokenizer.vocab_size else None),
+    )
+    return tokenizer, template
