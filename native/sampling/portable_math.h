@@ -44,8 +44,8 @@ inline double exp_in_range(double x) {
 // NaN becomes kMinExponent.
 inline double clamp_exponent(double x) { return x > kMinExponent ? x : kMinExponent; }
 
-// exp(x) for x <= 0. Below kMinExponent, and for -inf and NaN, it is exp(kMinExponent), about 3e-308: nothing beside the
-// 1 of the most likely token.
+// exp(x) for x <= 0. Below kMinExponent, and for -inf and NaN, it is exp(kMinExponent), about 3e-308: nothing beside
+// the 1 of the most likely token.
 inline double exp_nonpositive(double x) { return exp_in_range(clamp_exponent(x)); }
 
 // The same in place for many; two loops, because GCC vectorises neither when they are one.

@@ -34,7 +34,7 @@ inline bool ranks_before(const Candidate& a, const Candidate& b) {
 // Id of the largest logit, the lowest id among equals; -1 if every logit is -inf or NaN.
 std::int32_t find_argmax(LogitRow row);
 
-// maxima[c] = largest logit of tokens [c, c + 1) times kChunkTokens; -inf for a chunk without any.
+// maxima[c] = largest logit of the kChunkTokens tokens from c * kChunkTokens on; -inf if all are -inf or NaN.
 void find_chunk_maxima(LogitRow row, std::vector<float>& maxima);
 
 // The `count` best tokens with a logit above -inf (fewer if there are fewer), in no particular order, except that the

@@ -65,6 +65,18 @@ inline void store_i8(std::int8_t* p, V a) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
 }
 
+// Maximum, and sum of integral lanes: exact, so the order of lanes does not matter.
+inline float reduce_max(V a) {
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+inline float reduce_integral_sum(V a) {
+  __m128 m = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  m = _mm_add_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_add_ss(m, _mm_movehdup_ps(m)));
+}
+
 inline IV iset1(std::int32_t x) { return {_mm256_set1_epi32(x)}; }
 inline V to_f32(IV a) { return {_mm256_cvtepi32_ps(a.v)}; }
 
@@ -89,6 +101,7 @@ inline void load_codes(const std::uint8_t* tile, int half, Code (&c)[8]) {
   const std::uint8_t* p = tile + half * 32;
   if constexpr (kBits == 8) {
     const __m256i flip = _mm256_set1_epi8(static_cast<char>(-128));
+  #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) c[i].v = _mm256_xor_si256(load_line(p + i * 64), flip);
     return;
   }
@@ -97,6 +110,7 @@ inline void load_codes(const std::uint8_t* tile, int half, Code (&c)[8]) {
   constexpr bool kHasOne = (kBits & 1) != 0;
   if constexpr (kHasFour) {
     const __m256i mask = _mm256_set1_epi8(0x0f);
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const __m256i line = load_line(p + i * 64);
       c[i].v = _mm256_and_si256(line, mask);
@@ -136,8 +150,10 @@ template <int kBits, int kFrom, int kTo>
 inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
   const __m256i ones = _mm256_set1_epi16(1);
   constexpr int kRun = kStepsPerSum<kBits> < kTo - kFrom ? kStepsPerSum<kBits> : kTo - kFrom;
+#pragma GCC unroll 8
   for (int i = kFrom; i < kTo; i += kRun) {
     __m256i sum = _mm256_setzero_si256();
+#pragma GCC unroll 8
     for (int j = i; j < i + kRun; ++j) {
       std::int32_t four;
       std::memcpy(&four, a + j * 4, 4);

@@ -60,10 +60,14 @@ inline V load_bf16(const std::uint16_t* p) {
 inline V load_i8(const std::int8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
-// Rounds to nearest even and stores the low byte of each lane; lanes must lie in [-128, 127]. Returns the lane sum.
+// Rounds to nearest even and stores the low byte of each lane; lanes must lie in [-128, 127].
 inline void store_i8(std::int8_t* p, V a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
+
+// Maximum, and sum of integral lanes: exact, so the order of lanes does not matter.
+inline float reduce_max(V a) { return _mm512_reduce_max_ps(a.v); }
+inline float reduce_integral_sum(V a) { return _mm512_reduce_add_ps(a.v); }
 
 inline IV iset1(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline V to_f32(IV a) { return {_mm512_cvtepi32_ps(a.v)}; }

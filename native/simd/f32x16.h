@@ -46,7 +46,7 @@ inline F32x16 add16(const F32x16& a, const F32x16& b) {
   return map16([&](int i) { return add(a.part[i], b.part[i]); });
 }
 
-// Sum and maximum over the 16 lanes by halves: lane i with lane i+8, then +4, +2, +1.
+// Sum over the 16 lanes by halves: lane i with lane i+8, then +4, +2, +1. The maximum needs no order.
 inline float sum_lanes(const F32x16& a) {
   float t[16];
   store16(t, a);
@@ -56,12 +56,9 @@ inline float sum_lanes(const F32x16& a) {
   return t[0];
 }
 inline float max_lanes(const F32x16& a) {
-  float t[16];
-  store16(t, a);
-  for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) t[i] = t[i] > t[i + width] ? t[i] : t[i + width];
-  }
-  return t[0];
+  V m = a.part[0];
+  for (int i = 1; i < kParts; ++i) m = max(m, a.part[i]);
+  return reduce_max(m);
 }
 
 // e^x to about 2 ulp for x <= 88; 0 below -87. Range reduction by ln 2 in two parts (Cody and Waite 1980) and a

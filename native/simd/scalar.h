@@ -71,6 +71,18 @@ inline void store_i8(std::int8_t* p, V a) {
   }
 }
 
+// Maximum, and sum of integral lanes: exact, so the order of lanes does not matter.
+inline float reduce_max(V a) {
+  float m = a.v[0];
+  for (int i = 1; i < 16; ++i) m = m > a.v[i] ? m : a.v[i];
+  return m;
+}
+inline float reduce_integral_sum(V a) {
+  float sum = 0.0F;
+  for (int i = 0; i < 16; ++i) sum += a.v[i];
+  return sum;
+}
+
 inline IV iset1(std::int32_t x) {
   IV r;
   for (int i = 0; i < 16; ++i) r.v[i] = x;

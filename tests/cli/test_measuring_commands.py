@@ -137,7 +137,7 @@ def test_bench_table_names_model_and_machine(cli) -> None:
 
 
 def test_doctor_reports_isa_and_cached_models(cli, tmp_path: Path) -> None:
-    state = NativeState(("scalar", "avx2"), "avx2", None)
+    state = NativeState(("scalar", "avx2"), "avx2", 3)
     cli.monkeypatch.setattr(doctor_command, "inspect_native", lambda: state)
     folder = tmp_path / "cache" / "smollm2"
     folder.mkdir(parents=True)
@@ -146,7 +146,7 @@ def test_doctor_reports_isa_and_cached_models(cli, tmp_path: Path) -> None:
     assert answer["isa"]["chosen"] == "avx2"
     assert answer["isa"]["available"] == ["scalar", "avx2"]
     assert answer["model_cache"]["files"] == [{"name": "smollm2/model.gguf", "size_bytes": 1000}]
-    assert answer["threads"] >= 1
+    assert answer["threads"] == 3
     text = cli.run("doctor").out
     assert "avx2 (best of this machine)" in text
     assert "smollm2/model.gguf" in text
@@ -154,13 +154,13 @@ def test_doctor_reports_isa_and_cached_models(cli, tmp_path: Path) -> None:
 
 def test_doctor_names_the_isa_the_environment_forces(cli) -> None:
     cli.monkeypatch.setenv("PELTON_ISA", "scalar")
-    state = NativeState(("scalar", "avx2"), "avx2", None)
+    state = NativeState(("scalar", "avx2"), "avx2", 3)
     cli.monkeypatch.setattr(doctor_command, "inspect_native", lambda: state)
     assert "scalar (PELTON_ISA)" in cli.run("doctor").out
 
 
 def test_doctor_without_the_native_module_says_so_and_fails(cli) -> None:
-    state = NativeState((), None, "the native module cannot be loaded: no such file")
+    state = NativeState(error="the native module cannot be loaded: no such file")
     cli.monkeypatch.setattr(doctor_command, "inspect_native", lambda: state)
     outcome = cli.run("doctor")
     assert outcome.code == 1

@@ -29,6 +29,7 @@ class ByteTokenizer:
         self.eos_token_ids = frozenset((EOS, END_OF_TURN))
         self.add_bos = add_bos
         self.add_eos = False
+        self.strips_leading_space = False
         self._bytes = [bytes([b]) for b in range(256)] + [b""] * 3 + [p.encode() for p in pieces]
         self.vocab_size = len(self._bytes)
         self._id_of_piece = {p: 259 + i for i, p in enumerate(pieces)}
@@ -99,7 +100,7 @@ class ScriptedRunner:
         return StepResult(sampled=sampled, model_s=0.0, sample_s=0.0)
 
     def score(self, token_ids: Sequence[int], first: int) -> np.ndarray:
-        return np.arange(first, len(token_ids), dtype=np.float32)
+        return np.arange(first, len(token_ids), dtype=np.float64)
 
     def close(self) -> None:
         self.is_closed = True

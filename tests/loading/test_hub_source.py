@@ -26,20 +26,16 @@ class FakeHub:
         self.failure: BaseException | None = None
         self.num_downloads = 0
 
-    def list_repo_files(self, repo_id: str) -> list[str]:
+    def model_info(self, repo_id: str, *, files_metadata: bool) -> object:
+        assert files_metadata
         if self.failure is not None:
             raise self.failure
-        return list(self.files[repo_id])
+        return SimpleNamespace(siblings=[self.make_sibling(*item) for item in self.files[repo_id].items()])
 
-    def get_paths_info(self, repo_id: str, paths: list[str]) -> list[object]:
-        if self.failure is not None:
-            raise self.failure
-        return [self.make_info(name, self.files[repo_id][name]) for name in paths if name in self.files[repo_id]]
-
-    def make_info(self, name: str, content: bytes) -> object:
-        info = huggingface_hub.hf_api.RepoFile(path=name, size=len(content), oid="0")
-        info.lfs = SimpleNamespace(sha256=self.sha256)
-        return info
+    def make_sibling(self, name: str, content: bytes) -> object:
+        return huggingface_hub.hf_api.RepoSibling(
+            rfilename=name, size=len(content), lfs=SimpleNamespace(sha256=self.sha256)
+        )
 
     def download(self, repo_id: str, name: str, *, local_dir: Path) -> str:
         self.num_downloads += 1
@@ -91,7 +87,7 @@ def test_several_files_are_listed(hub: FakeHub, tmp_path: Path) -> None:
     hub.files["org/repo"] = {"README.md": b""}
     with pytest.raises(DownloadError, match=r"holds no \.gguf file"):
         pull("hf:org/repo", tmp_path)
-    with pytest.raises(DownloadError, match=r"has no file 'absent\.gguf'"):
+    with pytest.raises(DownloadError, match=r"has no file 'absent\.gguf'; its \.gguf files: none"):
         pull("hf:org/repo/absent.gguf", tmp_path)
 
 

@@ -184,7 +184,7 @@ def check_failure(reference: str, cache: Path, pip: list[str], *parts: str) -> N
     assert "\n" not in str(caught.value)
     for part in parts:
         assert part in str(caught.value)
-    assert list_files(cache) == []
+    assert not cache.exists()
 
 
 def test_wrong_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tiny: CatalogEntry, index: Index, cache: Path) -> None:
@@ -254,7 +254,7 @@ def test_no_network_is_told_from_an_unknown_package(index: Index, cache: Path) -
     assert "[Errno -2] Name or service not known" in message
     assert "secret" not in message
     assert "0x7f9aebc70590" not in message
-    assert list_files(cache) == []
+    assert not cache.exists()
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_no_network_is_told_from_an_unknown_package(index: Index, cache: Path) -
         ("/usr/bin/python3: No module named pip\n", "/py has no pip; add it with `/py -m ensurepip`"),
         ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n", "no space left"),
         ("Traceback:\n  something\nValueError: odd\n", "pip says: ValueError: odd"),
-        ("", "pip says: no output"),
+        ("", "pip ended with status 1 and said nothing"),
         ("x" * 5000, "..."),
     ],
 )
@@ -290,6 +290,14 @@ def test_pip_that_was_killed_is_named() -> None:
 
 def test_pip_that_gives_no_wheel_is_an_error(index: Index, cache: Path) -> None:
     check_failure("pypi:tiny-model==1.0", cache, ["true"], "gave 0 wheels")
+
+
+def test_failure_keeps_what_was_in_the_cache(index: Index, cache: Path) -> None:
+    (cache / "models").mkdir(parents=True)
+    (cache / "models" / "other.gguf").write_bytes(MODEL)
+    with pytest.raises(DownloadError):
+        pull("pypi:tiny-model==1.0", cache, pip_command=index.failing("ERROR: no"))
+    assert list_all(cache) == ["models", "models/other.gguf"]
 
 
 # Disk full, folders that cannot be written.
@@ -365,7 +373,7 @@ def test_interrupt_ends_pip_and_leaves_nothing(index: Index, cache: Path, pipe: 
         pull("pypi:tiny-model==1.0", cache, interrupt, pip_command=index.hanging(pipe))
     reader.join(timeout=10)
     assert len(lines) == 1  # pip had started, and the end of its pipe says that it has ended
-    assert list_files(cache) == []
+    assert not cache.exists()
 
 
 def test_interrupt_while_unpacking_leaves_nothing(index: Index, cache: Path) -> None:
@@ -375,7 +383,7 @@ def test_interrupt_while_unpacking_leaves_nothing(index: Index, cache: Path) -> 
 
     with pytest.raises(KeyboardInterrupt):
         pull("pypi:tiny-model==1.0", cache, interrupt, pip_command=index.pip)
-    assert list_files(cache) == []
+    assert not cache.exists()
 
 
 def start_pull(index: Index, cache: Path, pipe: Path) -> subprocess.Popen[bytes]:
@@ -397,7 +405,7 @@ def test_sigterm_ends_pip_and_leaves_nothing(index: Index, cache: Path, pipe: Pa
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 128 + signal.SIGTERM
         assert started.read() == ""  # the pipe has ended: so has pip
-    assert list_files(cache) == []
+    assert not cache.exists()
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(index: Index, cache: Path, pipe: Path) -> None:

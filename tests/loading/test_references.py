@@ -85,10 +85,11 @@ def test_absent_path_is_said_to_be_absent(tmp_path: Path) -> None:
 
 
 def test_path_that_no_file_can_have_is_an_error() -> None:
-    for path in ("x" * 5000, Path("y" * 5000), Path("a\0b")):
+    for path in ("x" * 5000, Path("y" * 5000), Path("a\0b"), "a\nb/c.gguf"):
         with pytest.raises(ModelNotFoundError) as caught:
             parse_reference(path)
         assert len(str(caught.value)) < 500
+        assert str(caught.value).isprintable()
 
 
 def test_directory_names_the_model_files_in_it(tmp_path: Path) -> None:

@@ -2,10 +2,15 @@
 
 // --- activations -----------------------------------------------------------------------------------------------------
 
-inline std::int32_t sum_i8(const std::int8_t* q, int n) {
-  std::int32_t sum = 0;
-  for (int i = 0; i < n; ++i) sum += q[i];
-  return sum;
+// Rounds 16 floats to int8 at q and returns their sum, integral unless a lane is NaN.
+inline float quantize16(const F32x16& x, V inverse, std::int8_t* q) {
+  V sum = zero();
+  for (int i = 0; i < kParts; ++i) {
+    const V rounded = round(mul(x.part[i], inverse));
+    store_i8(q + i * kLanes, rounded);
+    sum = add(sum, rounded);
+  }
+  return reduce_integral_sum(sum);
 }
 
 inline void quantize_row(const float* x, std::int64_t token, const QuantActs& out) {
@@ -16,23 +21,22 @@ inline void quantize_row(const float* x, std::int64_t token, const QuantActs& ou
     const F32x16 high = load16(x + g * 32 + 16);
     const F32x16 magnitude = map16([&](int i) { return max(abs(low.part[i]), abs(high.part[i])); });
     const float amax = max_lanes(magnitude);
-    const float scale = amax / 127.0F;
     const float inverse = amax > 0.0F ? 127.0F / amax : 0.0F;
-    std::int8_t* qg = q + g * 32;
-    for (int i = 0; i < kParts; ++i) {
-      store_i8(qg + i * kLanes, mul(low.part[i], set1(inverse)));
-      store_i8(qg + 16 + i * kLanes, mul(high.part[i], set1(inverse)));
-    }
-    const std::int32_t first = sum_i8(qg, 16);
-    const std::int32_t second = sum_i8(qg + 16, 16);
+    const float first = quantize16(low, set1(inverse), q + g * 32);
+    const float second = quantize16(high, set1(inverse), q + g * 32 + 16);
+    // NaN and infinity in a row must come out as NaN, not as some number.
+    const bool is_finite = std::abs(first + second) < 1e6F && amax <= std::numeric_limits<float>::max();
+    const float scale = is_finite ? amax / 127.0F : std::numeric_limits<float>::quiet_NaN();
+    const std::int32_t sum_first = is_finite ? static_cast<std::int32_t>(first) : 0;
+    const std::int32_t sum_second = is_finite ? static_cast<std::int32_t>(second) : 0;
     const std::int64_t at = token * (cols / 32) + g;
     out.scale[at] = scale;
-    out.sum16[2 * at] = first;
-    out.sum16[2 * at + 1] = second;
-    out.sum32[at] = first + second;
-    out.scaled_sum16[2 * at] = scale * static_cast<float>(first);
-    out.scaled_sum16[2 * at + 1] = scale * static_cast<float>(second);
-    out.scaled_sum32[at] = scale * static_cast<float>(first + second);
+    out.sum16[2 * at] = sum_first;
+    out.sum16[2 * at + 1] = sum_second;
+    out.sum32[at] = sum_first + sum_second;
+    out.scaled_sum16[2 * at] = scale * static_cast<float>(sum_first);
+    out.scaled_sum16[2 * at + 1] = scale * static_cast<float>(sum_second);
+    out.scaled_sum32[at] = scale * static_cast<float>(sum_first + sum_second);
   }
 }
 

@@ -6,7 +6,6 @@ Reports, never changes anything; a part that is missing is a line of the report 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -24,9 +23,10 @@ _LIBRARIES = ("numpy", "tokenizers", "jinja2", "typer", "rich", "huggingface_hub
 class NativeState(NamedTuple):
     """What the native module can do here; `error` says why it cannot be used, or is None."""
 
-    available: tuple[str, ...]
-    detected: str | None
-    error: str | None
+    available: tuple[str, ...] = ()
+    detected: str | None = None
+    threads: int | None = None
+    error: str | None = None
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> int:
@@ -42,12 +42,13 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print one JSON obj
 
 
 def inspect_native() -> NativeState:
-    """Ask the native module which instruction sets it was built for and this machine has."""
+    """Ask the native module which instruction sets it has for this machine, and how many threads it would use."""
     try:
-        native = importlib.import_module("pelton._native")
+        from pelton._native import available_isas, detect_isa
+        from pelton.compute.native import count_default_threads
     except ImportError as error:
-        return NativeState((), None, f"the native module cannot be loaded: {error}; build it with `pip install .`")
-    return NativeState(tuple(native.available_isas()), str(native.detect_isa()), None)
+        return NativeState(error=f"the native module cannot be loaded: {error}; build it with `pip install .`")
+    return NativeState(tuple(available_isas()), detect_isa(), count_default_threads())
 
 
 def list_cached_models(cache_dir: Path) -> list[tuple[str, int]]:
@@ -68,7 +69,7 @@ def make_report(environment: Environment, native: NativeState) -> dict[str, obje
             "forced_by_environment": environment.isa,
             "error": native.error,
         },
-        "threads": machine.num_cores,
+        "threads": native.threads,
         "model_cache": {
             "path": str(environment.cache_dir),
             "files": [{"name": name, "size_bytes": size} for name, size in models],
@@ -86,7 +87,7 @@ def _print_report(environment: Environment, native: NativeState) -> None:
         ("CPU", machine.cpu),
         ("ISA chosen", native.error or f"{chosen} ({source})"),
         ("ISA available", ", ".join(native.available) or "none"),
-        ("threads", f"{machine.num_cores} (physical cores; this process may use {machine.num_cpus} CPUs)"),
+        ("threads", f"{native.threads or 'unknown'} (this process may use {machine.num_cpus} CPUs)"),
         ("memory", f"{_gib(machine.memory_bytes)}, {_gib(machine.available_memory_bytes)} available"),
         ("model cache", f"{environment.cache_dir}{'' if models else ' (empty)'}"),
         *((f"  {name}", f"{size / 1e6:,.1f} MB") for name, size in models),

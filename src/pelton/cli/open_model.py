@@ -90,9 +90,19 @@ def pull_model(reference: str | None) -> Path:
 
 
 def open_tokenizer(reference: str | None) -> Tokenizer:
-    """Build the tokenizer of a model without loading its weights; raises like `open_gguf` and `resolve_model`."""
+    """Build the tokenizer of a model without loading its weights, or of a tokenizer.json.
+
+    Raises like `resolve_model`, `open_gguf` and the functions that build tokenizers.
+    """
     from pelton.loading.gguf import open_gguf
     from pelton.text.gguf_vocab import build_gguf_tokenizer
+    from pelton.text.tokenizer_json import load_tokenizer_json
 
-    with open_gguf(find_model(reference)) as file:
+    path = find_model(reference)
+    if path.suffix == ".json":
+        return load_tokenizer_json(path)
+    with open_gguf(path) as file:
+        beside = path.parent / "tokenizer.json"
+        if "tokenizer.ggml.model" not in file.metadata and beside.is_file():
+            return load_tokenizer_json(beside)
         return build_gguf_tokenizer(file.metadata)

@@ -118,9 +118,10 @@ def _show_tokens(tokenizer: Tokenizer, text: str, *, json: bool) -> None:
         (str(i), str(t), tokenizer.piece(t), _show_bytes(tokenizer.token_bytes(t))) for i, t in enumerate(token_ids)
     ]
     terminal.print_table("", [("position", True), ("id", True), ("piece", False), ("bytes", False)], rows)
-    special = len(token_ids) - fit.num_tokens
+    num_special = len(token_ids) - fit.num_tokens
+    special = f" (and {num_special} special)" if num_special > 0 else ""
     terminal.write_out(
-        f"{fit.num_tokens} tokens{f' (and {special} special)' if special > 0 else ''}, {fit.num_characters} characters, "
+        f"{fit.num_tokens} tokens{special}, {fit.num_characters} characters, "
         f"{fit.tokens_per_char:.3f} tokens per character, {fit.bytes_per_token:.2f} UTF-8 bytes per token\n"
     )
 

@@ -45,7 +45,7 @@ class Runner(Protocol):
     def run(self, plan: StepPlan) -> StepResult:
         """Compute one step."""
 
-    def score(self, token_ids: Sequence[int], first: int) -> npt.NDArray[np.float32]:
+    def score(self, token_ids: Sequence[int], first: int) -> npt.NDArray[np.float64]:
         """Log-probabilities of `token_ids[first:]`, each given all tokens before it."""
 
     def close(self) -> None:

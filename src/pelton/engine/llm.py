@@ -160,8 +160,8 @@ class LLM:
         checked = self._check_params(params)
         return self._stream(self._encoder.encode_chat(messages, "messages"), checked)
 
-    def score(self, token_ids: Sequence[int], first: int = 1) -> npt.NDArray[np.float32]:
-        """Natural log-probability of each of `token_ids[first:]` given all tokens before it: [len - first] f32.
+    def score(self, token_ids: Sequence[int], first: int = 1) -> npt.NDArray[np.float64]:
+        """Natural log-probability of each of `token_ids[first:]` given all tokens before it: [len - first] f64.
 
         Raises `InvalidParameterError` for ids outside the vocabulary or `first` outside 1..len-1, and
         `ContextLengthError` for more ids than the context has.

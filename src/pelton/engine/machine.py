@@ -24,7 +24,6 @@ class Machine:
 
     cpu: str
     num_cpus: int
-    num_cores: int
     memory_bytes: int
     available_memory_bytes: int
     system: str
@@ -38,8 +37,7 @@ def describe_machine() -> Machine:
     memory = _read_memory()
     return Machine(
         cpu=_read_cpu_model(),
-        num_cpus=_count_cpus(),
-        num_cores=_count_cores(),
+        num_cpus=len(os.sched_getaffinity(0)),
         memory_bytes=memory.get("MemTotal", 0),
         available_memory_bytes=memory.get("MemAvailable", 0),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -83,25 +81,6 @@ def _read_memory() -> dict[str, int]:
         if number and number[0].isdigit():
             values[key] = int(number[0]) * 1024
     return values
-
-
-def _get_cpus() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):  # absent on some systems; typeshed says so too
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
-
-
-def _count_cpus() -> int:
-    return len(_get_cpus())
-
-
-def _count_cores() -> int:
-    """Physical cores this process may use: CPUs that share a core are counted once."""
-    cores = set()
-    for cpu in _get_cpus():
-        siblings = _read_lines(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        cores.add(siblings[0] if siblings else str(cpu))
-    return len(cores)
 
 
 def _read_commit() -> str | None:

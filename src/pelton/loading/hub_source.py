@@ -5,8 +5,10 @@ The library is imported on first use. Knows its calls and errors, not what the f
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,20 +37,20 @@ def find_file(reference: HubReference) -> HubFile:
     """
     import huggingface_hub
 
-    api = huggingface_hub.HfApi()
+    repo_id = reference.repo_id
     try:
-        name = reference.file or _choose_file(reference.repo_id, api.list_repo_files(reference.repo_id))
-        infos = api.get_paths_info(reference.repo_id, [name])
-    except DownloadError:
-        raise
+        # Of the calls that list files this one does not retry for half a minute when there is no network.
+        info = huggingface_hub.HfApi().model_info(repo_id, files_metadata=True)
     # Exception: the library raises those of its HTTP client too, which changes between its versions.
     except Exception as error:
-        raise _explain(f"hf:{reference.repo_id}", error) from error
-    files = [info for info in infos if isinstance(info, huggingface_hub.hf_api.RepoFile)]
-    if len(files) != 1:
-        raise DownloadError(f"hf:{reference.repo_id} has no file {name!r}")
-    lfs = files[0].lfs
-    return HubFile(reference.repo_id, name, files[0].size, lfs.sha256 if lfs is not None else None)
+        raise _explain(f"hf:{repo_id}", error) from error
+    siblings = {sibling.rfilename: sibling for sibling in info.siblings or ()}
+    name = reference.file or _choose_file(repo_id, list(siblings))
+    if name not in siblings:
+        models = list_names(_list_models(siblings)) or "none"
+        raise DownloadError(f"hf:{repo_id} has no file {name!r}; its .gguf files: {models}")
+    lfs = siblings[name].lfs
+    return HubFile(repo_id, name, siblings[name].size, lfs.sha256 if lfs is not None else None)
 
 
 def download_file(file: HubFile, folder: Path, report: Callable[[int], None]) -> Path:
@@ -57,23 +59,39 @@ def download_file(file: HubFile, folder: Path, report: Callable[[int], None]) ->
     `report` gets the bytes received so far, from another thread. Raises `DownloadError`.
     """
     import huggingface_hub
-    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    had_bars = not are_progress_bars_disabled()
-    disable_progress_bars()
     try:
-        with _Watcher(folder, report):
+        with _silence_library(), _Watcher(folder, report):
             return Path(huggingface_hub.hf_hub_download(file.repo_id, file.name, local_dir=folder))
     # Exception: the library raises those of its HTTP client too, which changes between its versions.
     except Exception as error:
         raise _explain(f"hf:{file.repo_id}/{file.name}", error) from error
+
+
+@contextlib.contextmanager
+def _silence_library() -> Iterator[None]:
+    """While open, the library draws no bars of its own and logs only errors."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    had_bars = not are_progress_bars_disabled()
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    disable_progress_bars()
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
     finally:
+        logger.setLevel(level)
         if had_bars:
             enable_progress_bars()
 
 
+def _list_models(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.lower().endswith(MODEL_SUFFIX))
+
+
 def _choose_file(repo_id: str, names: list[str]) -> str:
-    models = sorted(name for name in names if name.lower().endswith(MODEL_SUFFIX))
+    models = _list_models(names)
     if len(models) == 1:
         return models[0]
     if not models:

@@ -67,8 +67,9 @@ def explain_failure(output: str, code: int, interpreter: str) -> str:
         return f"pip was ended by signal {-code}"
     # Of several errors pip prints the cause first and its consequence last.
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    reason = errors[0] if errors else (lines[-1] if lines else "no output")
-    return f"pip says: {_clean(reason)}"
+    if not lines:
+        return f"pip ended with status {code} and said nothing"
+    return f"pip says: {_clean(errors[0] if errors else lines[-1])}"
 
 
 def _run(command: list[str], log: Path, tick: Callable[[], None]) -> int:

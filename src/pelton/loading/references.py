@@ -112,7 +112,7 @@ def _parse_path(path: Path, *, looks_like_path: bool) -> LocalReference:
 def _explain_missing(path: Path, looks_like_path: bool) -> str:
     import difflib
 
-    name = str(path)
+    name = str(path) if str(path).isprintable() else repr(str(path))
     if looks_like_path:
         siblings = [str(file) for file in list_model_files(path.parent)]
         close = difflib.get_close_matches(name, siblings, n=1)

@@ -26,6 +26,7 @@ from pelton.core.errors import DownloadError
 _STAGING_PREFIX = ".pull-"
 _LOCK_NAME = "lock"
 _CHUNK_BYTES = 1 << 20
+_MAX_LOCK_TRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ def open_staging(parent: Path, key: str) -> Iterator[Staging]:
 
     Raises `DownloadError` if `parent` cannot be written. On leaving, by whatever way, the folder is gone.
     """
+    new_folders = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     with _turn_sigterm_into_exit():
         try:
             parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +70,7 @@ def open_staging(parent: Path, key: str) -> Iterator[Staging]:
                 raise explain_os_error(error, parent) from error
             finally:
                 _remove_folder(folder)
+                _remove_if_empty(new_folders)
 
 
 def explain_os_error(error: OSError, path: Path) -> DownloadError:
@@ -111,7 +114,7 @@ def hash_file(path: Path) -> str:
 
 def _lock_folder(folder: Path) -> tuple[Path, BinaryIO]:
     """Make `folder` if need be; return it and its open and locked lock file."""
-    while True:
+    for _ in range(_MAX_LOCK_TRIES):
         lock = _try_open_lock(folder)
         if lock is None:
             continue
@@ -124,16 +127,17 @@ def _lock_folder(folder: Path) -> tuple[Path, BinaryIO]:
             raise
         # The one before us removed the folder, and this lock with it.
         lock.close()
+    raise OSError(errno.EBUSY, f"{folder.name} is removed again and again by others")
 
 
 def _try_open_lock(folder: Path) -> BinaryIO | None:
+    """Return the open lock file of `folder`, or None if the one before us removed it while this looked."""
     # Not Path.mkdir(exist_ok=True), which fails if the folder goes while it looks.
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir()
+    with contextlib.suppress(FileExistsError, FileNotFoundError):
+        folder.mkdir(parents=True)
     try:
         return (folder / _LOCK_NAME).open("ab")
     except FileNotFoundError:
-        # The one before us removed the folder between the two lines.
         return None
 
 
@@ -170,6 +174,13 @@ def _remove_folder(folder: Path) -> None:
     except OSError:
         # What cannot be removed now is stale, and the next pull tries again.
         return
+
+
+def _remove_if_empty(folders: list[Path]) -> None:
+    """Remove `folders`, innermost first, up to the first that holds something."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -18,12 +18,14 @@ from markupsafe import escape
 
 from pelton.text.template_limits import TemplateBudget, TemplateLimitError
 
-_SAFE_FILTERS = (
-    "abs attr capitalize count d default dictsort first float groupby items last length lower map max min reject "
-    "rejectattr reverse select selectattr sort title trim truncate unique upper urlencode wordcount"
-).split()
+_SAFE_FILTERS = """
+    abs capitalize count d default dictsort first float groupby items last length lower map max min reject rejectattr
+    reverse select selectattr sort title trim truncate unique upper urlencode wordcount
+"""
 _MAX_DIGITS = 1000
-_FORMAT_NUMBERS = re.compile(r"\d+")
+# Width and precision of each field of a text for `%`, and what stands in the braces of one for `str.format`.
+_PERCENT = re.compile(r"%(?:\([^)]*\))?[-+ #0]*(\*|\d*)\.?(\*|\d*)")
+_BRACES = re.compile(r"\{([^}]*)\}")
 _DATE_FORMAT = re.compile(r"(?:[^%]|%-?[A-Za-z%])*")
 _MAX_DATE_FORMAT_CHARACTERS = 200
 
@@ -33,7 +35,7 @@ Filter = Callable[..., object]
 def build_filters(budget: TemplateBudget, add: Callable[[object, object], object]) -> dict[str, Filter]:
     """Return all filters by name. `add` is the template's checked `+`."""
     own = _TextFilters(budget)
-    filters = {name: FILTERS[name] for name in _SAFE_FILTERS} | {
+    filters = {name: FILTERS[name] for name in _SAFE_FILTERS.split()} | {
         "batch": own.batch,
         "center": own.center,
         "e": own.escape,
@@ -41,9 +43,9 @@ def build_filters(budget: TemplateBudget, add: Callable[[object, object], object
         "forceescape": own.escape,
         "format": own.format,
         "indent": own.indent,
-        "int": own.int,
+        "int": own.to_integer,
         "join": own.join,
-        "list": own.list,
+        "list": budget.collect,
         "replace": own.replace,
         "round": own.round,
         "safe": budget.show,
@@ -64,15 +66,28 @@ def _guard(budget: TemplateBudget, function: Filter) -> Filter:
     return functools.update_wrapper(guarded, function, assigned=())
 
 
+def check_percent(budget: TemplateBudget, text: str, values: Iterable[object]) -> None:
+    """Bound what `text % values` may make; raise `TemplateLimitError`."""
+    _check_format(budget, text, values, [number for pair in _PERCENT.findall(text) for number in pair], text.count("%"))
+
+
 def check_format(budget: TemplateBudget, text: str, values: Iterable[object]) -> None:
-    """Bound what `%` or `str.format` may make of `text` and `values`; raise `TemplateLimitError`."""
-    numbers = [int(number[:10]) for number in _FORMAT_NUMBERS.findall(text)]
-    for number in numbers:
-        budget.check_width(number)
-    if "*" in text or re.search(r"\{[^{}]*\{", text.replace("{{", "")):
+    """Bound what `text.format(values)` may make; raise `TemplateLimitError`."""
+    numbers = re.findall(r"\d+|\{", " ".join(_BRACES.findall(text.replace("{{", ""))))
+    _check_format(budget, text, values, numbers, text.count("{"))
+
+
+def _check_format(
+    budget: TemplateBudget, text: str, values: Iterable[object], numbers: list[str], num_fields: int
+) -> None:
+    """Bound the result of `num_fields` fields with the given widths; `*` or `{` stands for one taken from a value."""
+    if "*" in numbers or "{" in numbers:
         raise TemplateLimitError("the chat template takes the width of a format from a value")
-    longest = sum(map(budget.check_printable, values)) + max(numbers, default=0)
-    budget.check_text(len(text) + longest * (text.count("%") + text.count("{")))
+    widths = [int(number[:10]) for number in numbers if number]
+    for width in widths:
+        budget.check_width(width)
+    longest = sum(map(budget.check_printable, values)) + max(widths, default=0)
+    budget.check_text(len(text) + longest * num_fields)
 
 
 def check_replace(budget: TemplateBudget, text: str, old: str, new: str) -> None:
@@ -140,7 +155,7 @@ class _TextFilters:
         if args and kwargs:
             raise TypeError("format takes positional or keyword arguments, not both")
         pattern = self._budget.show(text)
-        check_format(self._budget, pattern, (*args, *kwargs.values()))
+        check_percent(self._budget, pattern, (*args, *kwargs.values()))
         return pattern % (kwargs or args)
 
     def indent(self, text: object, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
@@ -153,7 +168,7 @@ class _TextFilters:
         head = margin + lines[0] if first and (lines[0] or blank) else lines[0]
         return "\n".join([head, *rest])
 
-    def int(self, value: object, default: int = 0, base: int = 10) -> int:
+    def to_integer(self, value: object, default: int = 0, base: int = 10) -> int:
         try:
             if isinstance(value, str):
                 return int(value[: _MAX_DIGITS + 1], base) if len(value) <= _MAX_DIGITS else default
@@ -171,9 +186,6 @@ class _TextFilters:
         separator = self._budget.show(d)
         check_join(self._budget, separator, items)
         return separator.join(map(self._budget.show, items))
-
-    def list(self, values: Iterable[object]) -> Iterable[object]:
-        return self._budget.collect(values)
 
     def replace(self, text: object, old: object, new: object, count: int | None = None) -> str:
         show = self._budget.show
@@ -207,6 +219,4 @@ class _TextFilters:
             self._budget.check_width(width)
             num_characters += extent.num_values * (extent.depth * width + 1)
         self._budget.check_text(num_characters)
-        return json.dumps(
-            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-        )
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

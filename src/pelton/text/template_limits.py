@@ -2,7 +2,7 @@
 hostile; every value it makes is measured before or just after it is made.
 
 Work is counted in bytes, charged to one `TemplateBudget` per rendering. Values never change once made (the sandbox is
-immutable), so each container is measured once. It must not know Jinja. Start at `TemplateBudget`.
+immutable), so each container is measured once. It must not know what is rendered. Start at `TemplateBudget`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
+from jinja2.runtime import Undefined
+
+# The longest templates published with models have some 30,000 characters and 6,000 nodes; more than this takes
+# seconds and 100 MB to compile.
 MAX_SOURCE_CHARACTERS = 1 << 16
+MAX_SOURCE_NODES = 12_000
 MAX_RENDER_S = 1.0
 # A template of today spends some 100 kB on a short chat; a hostile one is stopped well below 100 MB of real memory.
 BASE_BUDGET_BYTES = 32 << 20
@@ -25,7 +31,8 @@ MAX_INTEGER_BITS = 4096
 MAX_DEPTH = 64
 MAX_WIDTH = 1000
 
-_VIEW_TYPES = (type({}.keys()), type({}.values()), type({}.items()))
+_EMPTY: dict[str, object] = {}
+_VIEW_TYPES = (type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items()))
 
 
 class TemplateLimitError(Exception):
@@ -56,7 +63,7 @@ class TemplateBudget:
         """Charge work; raise `TemplateLimitError` if the budget or the time is used up."""
         self._bytes_left -= num_bytes
         if self._bytes_left < 0:
-            raise TemplateLimitError("the chat template does too much work")
+            raise TemplateLimitError("the chat template does too much work (it makes or handles too many values)")
         if time.monotonic() > self._deadline_s:
             raise TemplateLimitError(f"the chat template takes more than {self._max_render_s:g} s")
 
@@ -108,9 +115,10 @@ class TemplateBudget:
 
     def show(self, value: object) -> str:
         """Return the text of a value; raise `TemplateLimitError` if it is too long or the value is no plain data."""
-        if isinstance(value, str):
-            self.spend(len(value))
-            return str(value)
+        if isinstance(value, (str, Undefined)):
+            text = str(value)
+            self.spend(len(text))
+            return text
         self.check_printable(value)
         text = str(value)
         self.spend(sys.getsizeof(text))
@@ -128,7 +136,7 @@ class TemplateBudget:
         """Return the extent of a value; containers shared by several others count each time they occur."""
         if isinstance(value, str):
             return Extent(len(value) + 2, 1, 0, True)
-        if value is None or isinstance(value, (bool, float)):
+        if value is None or isinstance(value, (bool, float, Undefined)):
             return Extent(24, 1, 0, True)
         if isinstance(value, int):
             return Extent(value.bit_length() // 3 + 2, 1, 0, True)
@@ -140,15 +148,15 @@ class TemplateBudget:
         return Extent(STEP_BYTES, 1, 0, False)
 
     def _measure_container(self, value: Iterable[object]) -> Extent:
-        parts = value.items() if isinstance(value, dict) else value
+        parts = chain(value, value.values()) if isinstance(value, dict) else value
         num_characters, num_values, depth, is_data = 2, 1, 0, True
         for part in parts:
             self.spend(1)
-            for extent in map(self.measure, part) if isinstance(value, dict) else (self.measure(part),):  # type: ignore[call-overload]  # items of a dict are pairs
-                num_characters += extent.num_characters + 2
-                num_values += extent.num_values
-                depth = max(depth, extent.depth)
-                is_data = is_data and extent.is_data
+            extent = self.measure(part)
+            num_characters += extent.num_characters + 2
+            num_values += extent.num_values
+            depth = max(depth, extent.depth)
+            is_data = is_data and extent.is_data
         if depth >= MAX_DEPTH:
             raise TemplateLimitError(f"the chat template nests values more than {MAX_DEPTH} deep")
         return Extent(num_characters, num_values, depth + 1, is_data)

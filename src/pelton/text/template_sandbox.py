@@ -1,6 +1,6 @@
 """The sandbox a chat template runs in: Jinja without anything that could reach out, and with every step counted.
 
-`compile_source` rewrites the parsed template so that loops, literals, slices and `~` pass through the budget;
+`instrument` rewrites a parsed template so that loops, literals, slices and `~` pass through the budget;
 `LimitedEnvironment` does the same for operators, calls, filters and output. It must not know messages or tokenizers.
 Start at `LimitedEnvironment`.
 """
@@ -24,30 +24,32 @@ from pelton.text.template_filters import (
     build_filters,
     check_format,
     check_join,
+    check_percent,
     check_replace,
     raise_exception,
     strftime_now,
 )
-from pelton.text.template_limits import MAX_SOURCE_CHARACTERS, STEP_BYTES, TemplateBudget, TemplateLimitError
+from pelton.text.template_limits import MAX_SOURCE_NODES, STEP_BYTES, TemplateBudget, TemplateLimitError
 
+_TEXT_METHODS = """
+    capitalize casefold center count endswith find format index isalnum isalpha isascii isdecimal isdigit islower
+    isnumeric isspace istitle isupper join ljust lower lstrip partition removeprefix removesuffix replace rfind rindex
+    rjust rpartition rsplit rstrip split splitlines startswith strip swapcase title upper zfill
+"""
 _METHODS: dict[type, frozenset[str]] = {
-    str: frozenset(
-        "capitalize casefold center count endswith find format index isalnum isalpha isascii isdecimal isdigit islower "
-        "isnumeric isspace istitle isupper join ljust lower lstrip partition removeprefix removesuffix replace rfind "
-        "rindex rjust rpartition rsplit rstrip split splitlines startswith strip swapcase title upper zfill".split()
-    ),
+    str: frozenset(_TEXT_METHODS.split()),
     list: frozenset({"copy", "count", "index"}),
     tuple: frozenset({"count", "index"}),
     dict: frozenset({"copy", "get", "items", "keys", "values"}),
 }
 _JINJA_OBJECTS = (BlockReference, Cycler, Joiner, LoopContext, Macro, Namespace)
-_FORBIDDEN_NODES = (
-    nodes.EvalContextModifier,
-    nodes.Extends,
-    nodes.FromImport,
-    nodes.Import,
-    nodes.Include,
-)
+_FORBIDDEN_NODES: dict[type[nodes.Node], str] = {
+    nodes.Extends: "extends",
+    nodes.FromImport: "import",
+    nodes.Import: "import",
+    nodes.Include: "include",
+    nodes.ScopedEvalContextModifier: "autoescape",
+}
 
 
 class GenerationTag(Extension):
@@ -106,7 +108,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         """Compute `left operator right` within the budget."""
         return self._operate(operator, left, right)
 
-    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # Any: see above; positional only, so that templates may use any keyword
+    def call(
+        self, context: Context, obj: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:  # Any: see above; positional only, so that templates may use any keyword
         """Call a macro, function or method of a template within the budget."""
         self._budget.spend()
         if isinstance(obj, (BlockReference, LoopContext, Macro)):
@@ -140,7 +144,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             self._budget.check_integer(left.bit_length() * abs(right))
         elif operator == "%" and isinstance(left, str):
             values = right.values() if isinstance(right, dict) else right if isinstance(right, tuple) else (right,)
-            check_format(self._budget, left, values)
+            check_percent(self._budget, left, values)
         return self._budget.admit(self.binop_table[operator](left, right))
 
     def _check_product(self, left: object, right: object) -> None:
@@ -148,7 +152,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             self._budget.check_integer(left.bit_length() + right.bit_length())
         for value, times in ((left, right), (right, left)):
             if isinstance(value, (str, list, tuple)) and isinstance(times, int):
-                self._budget.check_text(self._budget.measure(value).num_characters * max(times, 0))
+                length = len(value) if isinstance(value, str) else self._budget.measure(value).num_characters
+                self._budget.check_text(length * max(times, 0))
 
     def _check_text_method(self, text: str, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if name in ("center", "ljust", "rjust", "zfill"):
@@ -165,24 +170,12 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return self._budget.admit("".join(map(self._budget.show, values)))
 
 
-def parse_source(source: str, environment: LimitedEnvironment) -> tuple[nodes.Template, int]:
-    """Return the parsed template, made ready for the sandbox, and how many characters of plain text it holds.
-
-    Raises `TemplateLimitError` if it is too long and Jinja's errors if it is wrong or forbidden.
-    """
-    if len(source) > MAX_SOURCE_CHARACTERS:
-        raise TemplateLimitError(
-            f"the chat template has {len(source)} characters; allowed: at most {MAX_SOURCE_CHARACTERS}"
-        )
-    return environment.parse(source), 0
-
-
 class _Instrument(NodeTransformer):
     """Sends loops, literals, slices and `~` through the filters of `LimitedEnvironment` that charge the budget."""
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:  # Any: Jinja's signature
-        if isinstance(node, _FORBIDDEN_NODES):
-            raise TemplateError(f"a chat template must not use {type(node).__name__.lower()}")
+        if type(node) in _FORBIDDEN_NODES:
+            raise TemplateError(f"a chat template must not use {_FORBIDDEN_NODES[type(node)]}")
         return super().generic_visit(node, *args, **kwargs)
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802  # Jinja's name
@@ -211,9 +204,15 @@ class _Instrument(NodeTransformer):
 
 
 def instrument(template: nodes.Template) -> nodes.Template:
-    """Make a parsed template charge the budget; raise `TemplateError` if it uses a forbidden statement."""
+    """Make a parsed template charge the budget.
+
+    Raises `TemplateError` if it uses a forbidden statement and `TemplateLimitError` if it is too large.
+    """
+    num_nodes = 1 + sum(1 for _ in template.find_all(nodes.Node))
+    if num_nodes > MAX_SOURCE_NODES:
+        raise TemplateLimitError(f"the chat template has {num_nodes} nodes; allowed: at most {MAX_SOURCE_NODES}")
     _Instrument().visit(template)
-    return template.set_environment(template.environment)  # type: ignore[return-value]  # returns the node itself
+    return template
 
 
 def count_literal_characters(node: nodes.Node) -> int:

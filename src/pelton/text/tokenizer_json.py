@@ -187,10 +187,11 @@ def _get_token(config: _Json, name: str, ids: dict[str, int], fallback: list[int
 
 def _get_id_list(path: Path, config: Mapping[str, object], name: str, vocab_size: int) -> list[int]:
     value = config.get(name)
-    token_ids = [] if value is None else value if isinstance(value, list) else [value]
-    for token_id in token_ids:
+    token_ids: list[int] = []
+    for token_id in value if isinstance(value, list) else [] if value is None else [value]:
         if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
             raise ModelFileError(f"{path}: {name} is {value!r}; allowed: token ids 0 to {vocab_size - 1}")
+        token_ids.append(token_id)
     return token_ids
 
 
