@@ -15,6 +15,7 @@ from typing import Any
 from make_text import make_text
 from worker_process import (
     DEFAULT_WORKDIR,
+    WorkerError,
     count_physical_cores,
     default_pelton_python,
     find_peer_python,
@@ -74,4 +75,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except WorkerError as error:
+        raise SystemExit(str(error)) from error

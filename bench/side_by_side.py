@@ -25,6 +25,7 @@ from worker_process import (
     DEFAULT_WORKDIR,
     ROOT,
     Worker,
+    WorkerError,
     count_physical_cores,
     default_pelton_python,
     describe_machine,
@@ -198,4 +199,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except WorkerError as error:
+        raise SystemExit(str(error)) from error

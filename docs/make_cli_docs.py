@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from pelton.cli import main as cli
+from pelton.cli import app as cli
 
 PAGE = Path(__file__).with_name("cli.md")
 

@@ -35,7 +35,7 @@ class PeltonEngine(Engine):
     def describe(self) -> dict[str, object]:
         config, runner = self._llm.config, self._llm.runner
         return {
-            "version": get_version(),
+            "version": get_version("pelton"),
             "isa": runner.isa,
             "threads": runner.num_threads,
             "kv_cache_dtype": config.kv_cache_dtype,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.cli import main as cli_main
+from pelton.cli import app
 from pelton.core.errors import PeltonError
 
 COMMAND = [sys.executable, "-m", "pelton"]
@@ -101,8 +101,8 @@ def test_interrupt_outside_an_answer_is_quiet_with_code_130(cli) -> None:
 
 
 def test_usage_error_classes_are_those_that_typer_raises() -> None:
-    assert cli_main._UsageError.__name__ == "UsageError"
-    assert cli_main._ClickException.__name__ == "ClickException"
+    assert app._UsageError.__name__ == "UsageError"
+    assert app._ClickException.__name__ == "ClickException"
 
 
 def test_reader_that_has_gone_away_gives_one_line_and_no_noise_at_exit() -> None:
@@ -150,3 +150,7 @@ def test_command_that_runs_imports_nothing_it_does_not_need() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(pelton.__file__).parents[1])}
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert process.stdout == "2 []\n"
+
+
+def test_field_that_only_the_engine_can_check_is_named_by_its_flag(cli) -> None:
+    assert cli.run("run", "--max-context", "1000", "Hi").error.startswith("--max-context is 1000; allowed: 1 to 512")

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 import pelton
+from pelton.cli import app
 from pelton.cli import main as cli_main
 from pelton.cli.run import RUN_DEFAULTS
 from pelton.core.config import EngineConfig
@@ -38,16 +39,16 @@ def test_version_is_printed(cli) -> None:
 def test_help_lists_all_commands(cli, arguments: list[str]) -> None:
     outcome = cli.run(*arguments)
     assert outcome.code == 0
-    for name in cli_main.COMMANDS:
+    for name in app.COMMANDS:
         assert re.search(rf"^  {name} +\S", outcome.out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", list(cli_main.COMMANDS))
+@pytest.mark.parametrize("name", list(app.COMMANDS))
 def test_help_of_every_command_has_examples_and_no_line_is_joined(cli, name: str) -> None:
     outcome = cli.run(name, "--help")
     assert outcome.code == 0
     assert "\n  Examples:\n    " in outcome.out
-    for example in sys.modules[cli_main.COMMANDS[name]].EXAMPLES:
+    for example in sys.modules[app.COMMANDS[name]].EXAMPLES:
         assert f"\n    {example}\n" in outcome.out
 
 

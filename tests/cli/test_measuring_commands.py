@@ -73,7 +73,7 @@ BENCH = ["bench", "--prompt-tokens", "5", "--new-tokens", "3", "--repeat", "2"]
 def test_bench_json_has_the_documented_shape(cli) -> None:
     answer = json.loads(cli.run(*BENCH, "--depth", "0,16", "--concurrency", "1,3", "--json").out)
     assert set(answer) == {"machine", "model", "results"}
-    assert answer["model"] == "fake model"
+    assert answer["model"] == "smollm2"
     assert {"cpu", "isa", "threads", "memory_bytes", "python", "pelton", "commit"} <= set(answer["machine"])
     tests = [(r["test"], r["concurrency"], r["prompt_tokens"], r["new_tokens"], r["depth"]) for r in answer["results"]]
     assert tests == [
@@ -133,7 +133,7 @@ def test_bench_table_names_model_and_machine(cli) -> None:
     out = cli.run(*BENCH, "--depth", "0", "--concurrency", "1").out
     assert "prefill" in out
     assert "decode" in out
-    assert "fake model on " in out
+    assert "smollm2 on " in out
 
 
 def test_doctor_reports_isa_and_cached_models(cli, tmp_path: Path) -> None:

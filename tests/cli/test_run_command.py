@@ -203,3 +203,8 @@ def test_unknown_model_is_one_line_with_code_1(cli) -> None:
 
 def test_token_id_outside_the_vocabulary_is_refused(cli) -> None:
     assert "258" in cli.run("run", "--logit-bias", "258=1", "Hi").error
+
+
+def test_single_token_has_no_inter_token_latency(cli) -> None:
+    outcome = cli.run("run", "--max-tokens", "1", "Hi")
+    assert "ITL none (one token) | decode none" in outcome.err

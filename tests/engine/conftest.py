@@ -74,6 +74,8 @@ class ScriptedRunner:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.kv_bytes_per_block = 1000
+        self.num_threads = 1
+        self.isa = "scripted"
         self.num_steps = 0
         self.max_num_scheduled = 0
         self.fail_at: dict[int, BaseException] = {}

@@ -197,7 +197,7 @@ def test_timings_agree_with_each_other(kit) -> None:
     assert 0 < timings.prefill_ms <= timings.ttft_ms
     assert 0 <= timings.tokenize_ms <= timings.ttft_ms
     assert math.isclose(timings.prefill_tokens_per_s, 4 / (timings.prefill_ms / 1e3))
-    assert math.isclose(timings.decode_tokens_per_s, 1e3 / timings.itl_ms.mean)
+    assert math.isclose(timings.decode_tokens_per_s, 1e3 / timings.itl_ms.mean, rel_tol=1e-3)
     assert timings.itl_ms.p50 <= timings.itl_ms.p99
 
 

@@ -103,7 +103,11 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(isa, rng, pool):
     heads = (9, 3, 64)
     forward = attend_forward(rng, pool, heads, 400)
     program = record_program(forward, pool, isa)
-    sequences = [(list(range(0, 70)), [0, 1, 2, 3, 4]), (list(range(70, 71)), [9]), (list(range(71, 400)), list(range(20, 41)))]
+    sequences = [
+        (list(range(70)), [0, 1, 2, 3, 4]),
+        (list(range(70, 71)), [9]),
+        (list(range(71, 400)), list(range(20, 41))),
+    ]
     together = make_batch([(ids, 0, table) for ids, table in sequences], list(range(400)))
     batched = run_program(program, together, make_cache(heads))
     row = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,11 +43,8 @@ def tiny_goldens() -> dict[str, dict[str, np.ndarray]]:
 
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
-    """The default model in Pelton's cache; `make test` has put it there."""
-    from pelton.core.config import read_environment
-    from pelton.loading.pull import resolve_model
-
-    return resolve_model(None, read_environment().cache_dir)
+    """The default model's file, where `make test` has put it."""
+    return Path(os.environ["PELTON_TEST_MODEL"])
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from golden_cases import SMOLLM2_GOLDENS
 from pelton import LLM, SamplingParams
 
 LOGPROB_TOLERANCE = 0.5
-LOGPROB_RMS_TOLERANCE = 0.2
+LOGPROB_RMS_TOLERANCE = 0.25
 # A greedy token must agree wherever the golden's best logit leads the second by more than this.
 MARGIN_TOLERANCE = 0.4
 
@@ -60,7 +60,7 @@ def test_top_five_log_probabilities_are_within_tolerance(smollm2: LLM, prompt: d
 def test_scores_of_the_prompt_are_within_tolerance(smollm2: LLM, prompt: dict[str, Any]) -> None:
     difference = smollm2.score(prompt["token_ids"], 1) - np.array(prompt["prompt_logprobs"])
     assert np.sqrt((difference**2).mean()) <= LOGPROB_RMS_TOLERANCE
-    assert abs(difference.mean()) <= LOGPROB_RMS_TOLERANCE / 3
+    assert abs(difference.mean()) <= LOGPROB_RMS_TOLERANCE / 4
 
 
 def test_free_greedy_generation_starts_like_the_golden(smollm2: LLM, prompt: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from pelton.cli.options import OptionGroup, with_options
 from pelton.core.config import EngineConfig
 from pelton.engine.benchmark import BenchmarkOptions, BenchmarkResult, run_benchmark
 from pelton.engine.machine import describe_machine
+from pelton.loading.catalog import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from pelton.engine.llm import LLM
@@ -51,15 +52,15 @@ def bench(
             use_kv_cache=config.use_kv_cache,
             progress=bar.update,
         )
-        report = make_report(llm, config, results)
+        report = make_report(llm, model or DEFAULT_MODEL, config, results)
     if json:
         terminal.write_json(report)
     else:
         _print_results(report, results)
 
 
-def make_report(llm: LLM, config: EngineConfig, results: list[BenchmarkResult]) -> dict[str, object]:
-    """The JSON object of a benchmark: what ran where, and the results."""
+def make_report(llm: LLM, model: str, config: EngineConfig, results: list[BenchmarkResult]) -> dict[str, object]:
+    """The JSON object of a benchmark: what ran where (`model` as it was asked for), and the results."""
     machine = {
         **dataclasses.asdict(describe_machine()),
         "isa": llm.runner.isa,
@@ -70,7 +71,7 @@ def make_report(llm: LLM, config: EngineConfig, results: list[BenchmarkResult]) 
     }
     return {
         "machine": machine,
-        "model": llm.model_config.name,
+        "model": model,
         "results": [dataclasses.asdict(result) for result in results],
     }
 

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pelton.cli import terminal
+from pelton.cli.main import EXIT_INTERRUPTED
 from pelton.cli.streaming import print_stream
 from pelton.core.errors import PeltonError
 from pelton.core.sampling_params import SamplingParams
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 PROMPT_MARK = "> "
 HELP = "/exit or Ctrl-D ends, /clear forgets the conversation, Ctrl-C stops an answer (or ends the chat)"
-EXIT_INTERRUPTED = 130
 
 
 def chat(llm: LLM, params: SamplingParams, *, system: str | None, raw: bool) -> int:

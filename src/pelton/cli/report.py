@@ -12,12 +12,13 @@ def make_stats_line(result: GenerationResult) -> str:
     """One line about a request: prompt tokens, TTFT, prefill rate, ITL, decode rate, KV cache, how it ended, seed."""
     usage, timings = result.usage, result.timings
     itl = timings.itl_ms
+    has_itl = usage.completion_tokens > 1
     parts = [
         f"prompt {usage.prompt_tokens} tokens",
         f"TTFT {timings.ttft_ms:.1f} ms",
         f"prefill {timings.prefill_tokens_per_s:.1f} tokens/s",
-        f"ITL median {itl.p50:.2f} ms, p99 {itl.p99:.2f} ms",
-        f"decode {timings.decode_tokens_per_s:.1f} tokens/s",
+        f"ITL median {itl.p50:.2f} ms, p99 {itl.p99:.2f} ms" if has_itl else "ITL none (one token)",
+        f"decode {timings.decode_tokens_per_s:.1f} tokens/s" if has_itl else "decode none",
         f"KV cache {result.kv_cache_bytes:,} bytes",
         f"{usage.completion_tokens} new tokens, ended by {result.finish_reason}",
         f"seed {result.seed}",

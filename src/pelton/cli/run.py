@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from pelton.cli import terminal
+from pelton.cli.main import EXIT_INTERRUPTED
 from pelton.cli.open_model import ModelOption, make_engine_options, open_llm
 from pelton.cli.options import OptionGroup, with_options
 from pelton.cli.report import make_json
@@ -101,7 +102,7 @@ def _answer(
         from pelton.cli.streaming import print_stream
 
         outputs = llm.stream(prompt, params) if raw else llm.stream_chat(make_messages(prompt, system), params)
-        return 130 if print_stream(outputs).is_interrupted else 0
+        return EXIT_INTERRUPTED if print_stream(outputs).is_interrupted else 0
 
 
 def _start_chat(

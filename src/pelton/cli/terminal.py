@@ -175,4 +175,6 @@ def print_table(title: str, columns: Sequence[tuple[str, bool]], rows: Iterable[
     console = Console(width=None if is_terminal(sys.stdout) else 200)
     with console.capture() as capture:
         console.print(table)
-    write_out(capture.get())
+    # A terminal does not show the blanks rich fills lines up with, but a file would keep them.
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    write_out("".join(f"{line}\n" for line in lines if line))

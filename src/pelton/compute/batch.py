@@ -33,9 +33,7 @@ class Batch:
         return (contexts - (ends - np.arange(len(self.token_ids)))).astype(np.int32)
 
 
-def make_batch(
-    sequences: list[tuple[list[int], int, list[int]]], sample_rows: list[int] | None = None
-) -> Batch:
+def make_batch(sequences: list[tuple[list[int], int, list[int]]], sample_rows: list[int] | None = None) -> Batch:
     """Build a Batch from (token ids, position of the first, block table) per sequence.
 
     `sample_rows` defaults to the last token of every sequence.

@@ -17,9 +17,7 @@ def choose_isa(requested: str | None) -> str:
     if requested is None:
         return detect_isa()
     if requested not in available_isas():
-        raise ConfigError(
-            f"isa is {requested!r}; available on this machine: {', '.join(available_isas())}"
-        )
+        raise ConfigError(f"isa is {requested!r}; available on this machine: {', '.join(available_isas())}")
     return requested
 
 

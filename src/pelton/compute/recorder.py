@@ -132,9 +132,7 @@ def _merge_linears(calls: list[_Call]) -> list[_Call]:
     for call in calls:
         before = merged[-1] if merged else None
         if before is not None and call.kind == before.kind == "linear" and call.inputs == before.inputs:
-            merged[-1] = replace(
-                before, outputs=before.outputs + call.outputs, weights=before.weights + call.weights
-            )
+            merged[-1] = replace(before, outputs=before.outputs + call.outputs, weights=before.weights + call.weights)
         else:
             merged.append(call)
     return merged
@@ -204,9 +202,7 @@ class _Emitter:
             self._program.store_kv(ins[0], ins[1], spec.layer)
             return
         softcap, window = spec.softcap or 0.0, spec.window or 0
-        self._program.attend(
-            ins[0], outs[0], spec.layer, spec.num_heads, spec.head_dim, spec.scale, softcap, window
-        )
+        self._program.attend(ins[0], outs[0], spec.layer, spec.num_heads, spec.head_dim, spec.scale, softcap, window)
 
 
 def _shape_key(value: Recorded) -> tuple[int, str, bool]:

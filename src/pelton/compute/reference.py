@@ -40,10 +40,12 @@ class ReferenceOps:
 
     def rms_norm(self, x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
         mean = np.mean(np.square(x, dtype=np.float64), axis=1, keepdims=True)
-        return (x / np.sqrt(mean + eps) * weight).astype(np.float32)
+        out: FloatArray = (x / np.sqrt(mean + eps) * weight).astype(np.float32)
+        return out
 
     def linear(self, x: FloatArray, weight: Weight) -> FloatArray:
-        return x @ weight.dequantize().T
+        out: FloatArray = x @ weight.dequantize().T
+        return out
 
     def add(self, a: FloatArray, b: FloatArray) -> FloatArray:
         return a + b
@@ -65,7 +67,8 @@ class ReferenceOps:
         out = heads.copy()
         out[..., first] = heads[..., first] * cos - heads[..., second] * sin
         out[..., second] = heads[..., first] * sin + heads[..., second] * cos
-        return out.reshape(x.shape).astype(np.float32)
+        rotated: FloatArray = out.reshape(x.shape).astype(np.float32)
+        return rotated
 
     def attend(self, q: FloatArray, k: FloatArray, v: FloatArray, spec: AttendSpec) -> FloatArray:
         out = np.empty_like(q)
@@ -76,9 +79,7 @@ class ReferenceOps:
             out[rows] = _attend_sequence(q[rows], keys, values, self._batch.positions[rows], spec)
         return out
 
-    def _store(
-        self, store: dict[tuple[int, int], FloatArray], new: FloatArray, layer: int, seq: int
-    ) -> FloatArray:
+    def _store(self, store: dict[tuple[int, int], FloatArray], new: FloatArray, layer: int, seq: int) -> FloatArray:
         start = int(self._batch.context_lens[seq]) - len(new)
         rounded = new.astype(_NUMPY_KV_DTYPES[self._cache.kv_dtype]).astype(np.float32)
         known = store[layer, seq][:start] if start else np.empty((0, new.shape[1]), np.float32)
@@ -111,8 +112,6 @@ def _attend_sequence(
     return out
 
 
-def run_reference(
-    forward: Callable[[ReferenceOps], FloatArray], batch: Batch, cache: ReferenceCache
-) -> FloatArray:
+def run_reference(forward: Callable[[ReferenceOps], FloatArray], batch: Batch, cache: ReferenceCache) -> FloatArray:
     """Run `forward` on `batch`; returns its result, for a model the logits [R, vocab]. Extends `cache`."""
     return forward(ReferenceOps(batch, cache))

@@ -33,14 +33,16 @@ class EngineConfig:
     max_num_seqs: int = option(64, "Most requests computed in one step.", minimum=1, maximum=4096)
     kv_cache_dtype: str = option("f16", "Type of stored keys and values.", choices=KV_CACHE_DTYPES)
     kv_cache_tokens: int | None = option(
-        None, "Token slots of KV cache; unset takes what max_context and max_num_seqs need, within free memory.", minimum=1, maximum=2**40, unit="tokens"
+        None,
+        "Token slots of KV cache; unset takes what max_context and max_num_seqs need, within free memory.",
+        minimum=1,
+        maximum=2**40,
+        unit="tokens",
     )
     use_kv_cache: bool = option(True, "Keep keys and values between steps; off recomputes everything each step.")
 
     def __post_init__(self) -> None:
-        check_number_types(
-            self, ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens"), ()
-        )
+        check_number_types(self, ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens"), ())
         validate_options(self)
 
 
@@ -60,9 +62,8 @@ def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
     """
     env = os.environ if variables is None else variables
     isa = env.get("PELTON_ISA") or None
-    if isa is not None:
-        if isa not in ISA_NAMES:
-            raise InvalidParameterError("PELTON_ISA", isa, "one of " + ", ".join(ISA_NAMES))
+    if isa is not None and isa not in ISA_NAMES:
+        raise InvalidParameterError("PELTON_ISA", isa, "one of " + ", ".join(ISA_NAMES))
     if env.get("PELTON_CACHE"):
         cache_dir = Path(env["PELTON_CACHE"])
     elif env.get("XDG_CACHE_HOME"):

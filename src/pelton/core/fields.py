@@ -62,9 +62,7 @@ def option(default: Any, help: str, **spec: Any) -> Any:  # Any: see the line ab
 
 def get_option_specs(cls: type) -> dict[str, OptionSpec]:
     """Return the `OptionSpec` of every field of dataclass `cls` that has one, in declaration order."""
-    return {
-        f.name: f.metadata[_METADATA_KEY] for f in dataclasses.fields(cls) if _METADATA_KEY in f.metadata
-    }
+    return {f.name: f.metadata[_METADATA_KEY] for f in dataclasses.fields(cls) if _METADATA_KEY in f.metadata}
 
 
 def check_option(name: str, value: object, spec: OptionSpec) -> None:
@@ -77,9 +75,7 @@ def check_option(name: str, value: object, spec: OptionSpec) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
-    too_low = spec.minimum is not None and (
-        value <= spec.minimum if spec.exclusive_minimum else value < spec.minimum
-    )
+    too_low = spec.minimum is not None and (value <= spec.minimum if spec.exclusive_minimum else value < spec.minimum)
     too_high = spec.maximum is not None and value > spec.maximum
     if not math.isfinite(value) or too_low or too_high:
         raise InvalidParameterError(name, value, spec.describe_allowed())

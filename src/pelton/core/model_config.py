@@ -56,7 +56,13 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in (
-            "vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim",
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_layers",
+            "num_heads",
+            "num_kv_heads",
+            "head_dim",
             "max_position_embeddings",
         ):
             value = getattr(self, name)

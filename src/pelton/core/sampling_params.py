@@ -28,34 +28,68 @@ class SamplingParams:
     """
 
     max_tokens: int | None = option(
-        None, "Most tokens to generate; unset means up to the end of the context.", minimum=1, maximum=MAX_TOKEN_COUNT, unit="tokens"
+        None,
+        "Most tokens to generate; unset means up to the end of the context.",
+        minimum=1,
+        maximum=MAX_TOKEN_COUNT,
+        unit="tokens",
     )
     temperature: float = option(
-        1.0, "Divides the logits; 0 always takes the most likely token (greedy).", minimum=0.0, maximum=100.0, disabled_by="1"
+        1.0,
+        "Divides the logits; 0 always takes the most likely token (greedy).",
+        minimum=0.0,
+        maximum=100.0,
+        disabled_by="1",
     )
     top_k: int = option(
-        0, "Keep only the K most likely tokens; 0 or -1 keeps all.", minimum=-1, maximum=MAX_TOKEN_COUNT, disabled_by="0"
+        0,
+        "Keep only the K most likely tokens; 0 or -1 keeps all.",
+        minimum=-1,
+        maximum=MAX_TOKEN_COUNT,
+        disabled_by="0",
     )
     top_p: float = option(
-        1.0, "Keep the smallest set of most likely tokens whose probability reaches P.", minimum=0.0, exclusive_minimum=True, maximum=1.0, disabled_by="1"
+        1.0,
+        "Keep the smallest set of most likely tokens whose probability reaches P.",
+        minimum=0.0,
+        exclusive_minimum=True,
+        maximum=1.0,
+        disabled_by="1",
     )
     min_p: float = option(
         0.0, "Drop tokens less likely than P times the most likely one.", minimum=0.0, maximum=1.0, disabled_by="0"
     )
     repetition_penalty: float = option(
-        1.0, "Divides positive (multiplies negative) logits of tokens seen in prompt or output.", minimum=0.0, exclusive_minimum=True, maximum=100.0, disabled_by="1"
+        1.0,
+        "Divides positive (multiplies negative) logits of tokens seen in prompt or output.",
+        minimum=0.0,
+        exclusive_minimum=True,
+        maximum=100.0,
+        disabled_by="1",
     )
     presence_penalty: float = option(
-        0.0, "Subtracted from the logit of every token already generated.", minimum=-100.0, maximum=100.0, disabled_by="0"
+        0.0,
+        "Subtracted from the logit of every token already generated.",
+        minimum=-100.0,
+        maximum=100.0,
+        disabled_by="0",
     )
     frequency_penalty: float = option(
-        0.0, "Subtracted from a token's logit once per time it was generated.", minimum=-100.0, maximum=100.0, disabled_by="0"
+        0.0,
+        "Subtracted from a token's logit once per time it was generated.",
+        minimum=-100.0,
+        maximum=100.0,
+        disabled_by="0",
     )
     seed: int | None = option(
         None, "Seed of the random numbers; unset picks one and reports it.", minimum=0, maximum=MAX_SEED
     )
     logprobs: int | None = option(
-        None, "Report log-probabilities of the chosen token and this many most likely ones; unset reports none.", minimum=0, maximum=MAX_NUM_LOGPROBS, disabled_by="unset"
+        None,
+        "Report log-probabilities of the chosen token and this many most likely ones; unset reports none.",
+        minimum=0,
+        maximum=MAX_NUM_LOGPROBS,
+        disabled_by="unset",
     )
     stop: tuple[str, ...] = option((), "Stop before any of these strings would appear in the text.")
     stop_token_ids: tuple[int, ...] = option((), "Stop when one of these token ids is generated.")
@@ -75,7 +109,12 @@ class SamplingParams:
             _check_token_id("stop_token_ids", token_id)
         for token_id, bias in self.logit_bias.items():
             _check_token_id("logit_bias", token_id)
-            if isinstance(bias, bool) or not isinstance(bias, (int, float)) or not math.isfinite(bias) or not -100 <= bias <= 100:
+            if (
+                isinstance(bias, bool)
+                or not isinstance(bias, (int, float))
+                or not math.isfinite(bias)
+                or not -100 <= bias <= 100
+            ):
                 raise InvalidParameterError(f"logit_bias[{token_id}]", bias, "a number from -100 to 100")
 
     @property

@@ -50,8 +50,9 @@ class LLM:
     One call at a time: a second one, from another thread or beside a stream that has not ended, raises
     `EngineBusyError`. After any other exception, `KeyboardInterrupt` included, the object is ready for the next call.
 
-    Attributes: `tokenizer`, `model_config`, `config`, `runner`, `context_length` (tokens of prompt and output
-    together), `load_ms`.
+    Attributes: `tokenizer`, `model_config`, `config`, `runner`, `load_ms` (without the download), and
+    `context_length`: the most tokens of prompt and output together, which is the least of the model's own context,
+    `max_context` and the token slots of the KV cache.
     """
 
     def __init__(

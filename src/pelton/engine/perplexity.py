@@ -41,7 +41,7 @@ class Scorer(Protocol):
     def model_config(self) -> ModelConfig:
         """Shape of the model."""
 
-    def score(self, token_ids: Sequence[int], first: int = 1) -> npt.NDArray[np.float32]:
+    def score(self, token_ids: Sequence[int], first: int = 1) -> npt.NDArray[np.float64]:
         """Natural-log probabilities of `token_ids[first:]`, each given all tokens before it."""
 
 

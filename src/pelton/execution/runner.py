@@ -43,7 +43,8 @@ class ModelRunner:
         self._cache = _make_cache(model.config, config)
         self.num_blocks = self._cache.num_blocks
         self.kv_bytes_per_block = self._cache.bytes_per_block
-        self._sampler = Sampler(model.config.vocab_size)
+        # A model may have more rows of logits than tokens: padding that must never be drawn.
+        self._sampler = Sampler(model.tokenizer.vocab_size)
 
     @property
     def vocab_size(self) -> int:
@@ -63,6 +64,8 @@ class ModelRunner:
         requests = [s.request for s in plan.scheduled if s.needs_sample]
         if not requests:
             return {}
+        if self._sampler.vocab_size != self.vocab_size:
+            logits = np.ascontiguousarray(logits[:, : self._sampler.vocab_size])
         tokens = self._sampler.sample(logits, [SamplingRow.from_request(r) for r in requests])
         return {request.request_id: token for request, token in zip(requests, tokens, strict=True)}
 

@@ -56,7 +56,8 @@ def load_model(path: Path, config: EngineConfig | None = None) -> LoadedModel:
         tokenizer, template = pending.result()
     if tokenizer.vocab_size > model_config.vocab_size:
         raise ModelFileError(
-            f"{path}: the vocabulary has {tokenizer.vocab_size} tokens, token_embd.weight only {model_config.vocab_size}"
+            f"{path}: the vocabulary has {tokenizer.vocab_size} tokens, token_embd.weight has rows for "
+            f"{model_config.vocab_size}"
         )
     model_config = dataclasses.replace(
         model_config, bos_token_id=tokenizer.bos_token_id, eos_token_ids=tuple(sorted(tokenizer.eos_token_ids))

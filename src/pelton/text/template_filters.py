@@ -197,9 +197,17 @@ class _TextFilters:
         self._budget.check_width(precision)
         return FILTERS["round"](float(value), min(precision, 300), method)  # type: ignore[no-any-return]  # Jinja's table is untyped
 
-    def slice(self, values: Iterable[object], slices: int, fill_with: object = None) -> object:
+    def slice(self, values: Iterable[object], slices: int, fill_with: object = None) -> Iterator[list[object]]:
         self._budget.check_width(slices)
-        return FILTERS["slice"](self._budget.collect(values), slices, fill_with)
+        items = self._budget.collect(values)
+        size, num_longer = divmod(len(items), slices)
+        start = 0
+        for index in range(slices):
+            end = start + size + (index < num_longer)
+            # As Jinja does: every row that is not one of the longer ones is filled.
+            is_filled = fill_with is not None and index >= num_longer
+            yield [*items[start:end], fill_with] if is_filled else items[start:end]
+            start = end
 
     def tojson(
         self,
