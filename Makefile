@@ -17,6 +17,8 @@ NATIVE_FILES := CMakeLists.txt pyproject.toml $(shell find native -type f 2>/dev
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 
+# The value as it was given: a prompt may hold dollar signs.
+override PROMPT := $(value PROMPT)
 export PROMPT
 
 run: $(VENV)/.installed

@@ -12,6 +12,7 @@ inline constexpr int kLanes = 8;
 // Rows that a register-blocked loop may hold: 16 registers.
 inline constexpr int kMaxTokenBlock = 4;
 inline constexpr int kScoreRows = 6;
+inline constexpr int kScoreSums = 4;
 inline constexpr int kValueRows = 3;
 inline constexpr int kValueVecs = 4;
 

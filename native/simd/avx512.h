@@ -12,6 +12,7 @@ inline constexpr int kLanes = 16;
 // Rows that a register-blocked loop may hold: 32 registers.
 inline constexpr int kMaxTokenBlock = 16;
 inline constexpr int kScoreRows = 12;
+inline constexpr int kScoreSums = 12;
 inline constexpr int kValueRows = 6;
 inline constexpr int kValueVecs = 4;
 

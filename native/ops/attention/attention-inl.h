@@ -18,23 +18,65 @@ inline const std::uint8_t* kv_block(const KvLayer& kv, const std::int32_t* block
   return kv.base + static_cast<std::int64_t>(block_table[token / kBlockTokens]) * kv.block_bytes;
 }
 
-// scores[r, j] = q[r] . k[j] for kRows rows and `num_blocks` blocks of 16 tokens from token `first` on.
-template <KvDtype kDtype, int kRows>
+// Brings the cache lines of one head's keys (or values) of a block nearer: blocks lie apart, so the hardware's own
+// prefetcher starts anew at each.
+template <KvDtype kDtype>
+inline void prefetch_head(const void* head, std::int64_t num_elements) {
+  const auto* p = static_cast<const char*>(head);
+  const auto bytes = num_elements * static_cast<std::int64_t>(sizeof(typename KvElement<kDtype>::Type));
+  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
+// scores[r, j] = q[r] . k[j] for kRows rows and kBlocks blocks of 16 tokens; `keys` are the blocks' keys of this head.
+template <KvDtype kDtype, int kRows, int kBlocks>
+inline void score_blocks(std::int64_t head_dim, const typename KvElement<kDtype>::Type* const (&keys)[kBlocks],
+                         const float* q, float* scores) {
+  F32x16 acc[kRows][kBlocks];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int b = 0; b < kBlocks; ++b) acc[r][b] = zero16();
+  }
+  for (std::int64_t d = 0; d < head_dim; ++d) {
+    F32x16 k[kBlocks];
+#pragma GCC unroll 16
+    for (int b = 0; b < kBlocks; ++b) k[b] = KvElement<kDtype>::load16_kv(keys[b] + d * kBlockTokens);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const F32x16 x = set16(q[r * head_dim + d]);
+#pragma GCC unroll 16
+      for (int b = 0; b < kBlocks; ++b) acc[r][b] = fma16(k[b], x, acc[r][b]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int b = 0; b < kBlocks; ++b) store16(scores + r * kSpanTokens + b * kBlockTokens, acc[r][b]);
+  }
+}
+
+// Scores of kRows rows over `num_blocks` blocks from token `first` on, kBlocks at a time so that enough independent
+// sums are under way.
+template <KvDtype kDtype, int kRows, int kBlocks>
 inline void score_rows(const KvLayer& kv, const QueryBlock& query, std::int64_t first, std::int64_t num_blocks,
                        const float* q, float* scores) {
-  using Element = KvElement<kDtype>;
-  for (std::int64_t b = 0; b < num_blocks; ++b) {
-    const auto* keys = reinterpret_cast<const typename Element::Type*>(
-                           kv_block(kv, query.block_table, first + b * kBlockTokens)) +
-                       query.kv_head * kv.head_dim * kBlockTokens;
-    F32x16 acc[kRows];
-    for (int r = 0; r < kRows; ++r) acc[r] = zero16();
-    for (std::int64_t d = 0; d < kv.head_dim; ++d) {
-      const F32x16 k = Element::load16_kv(keys + d * kBlockTokens);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) acc[r] = fma16(k, set16(q[r * kv.head_dim + d]), acc[r]);
+  using Type = typename KvElement<kDtype>::Type;
+  const std::int64_t head = query.kv_head * kv.head_dim * kBlockTokens;
+  const auto keys_of = [&](std::int64_t b) {
+    return reinterpret_cast<const Type*>(kv_block(kv, query.block_table, first + b * kBlockTokens)) + head;
+  };
+  std::int64_t b = 0;
+  for (; b + kBlocks <= num_blocks; b += kBlocks) {
+    const Type* keys[kBlocks];
+    for (int i = 0; i < kBlocks; ++i) keys[i] = keys_of(b + i);
+    for (std::int64_t i = b + kBlocks; i < std::min(b + 2 * kBlocks, num_blocks); ++i) {
+      prefetch_head<kDtype>(keys_of(i), kv.head_dim * kBlockTokens);
     }
-    for (int r = 0; r < kRows; ++r) store16(scores + r * kSpanTokens + b * kBlockTokens, acc[r]);
+    score_blocks<kDtype, kRows, kBlocks>(kv.head_dim, keys, q, scores + b * kBlockTokens);
+  }
+  for (; b < num_blocks; ++b) {
+    const Type* const keys[1] = {keys_of(b)};
+    score_blocks<kDtype, kRows, 1>(kv.head_dim, keys, q, scores + b * kBlockTokens);
   }
 }
 
@@ -42,15 +84,17 @@ template <KvDtype kDtype>
 inline void score_all(const KvLayer& kv, const QueryBlock& query, std::int64_t first, std::int64_t num_blocks,
                       std::int64_t rows, const float* q, float* scores) {
   std::int64_t r = 0;
-  for (; r + kScoreRows <= rows; r += kScoreRows) {
-    score_rows<kDtype, kScoreRows>(kv, query, first, num_blocks, q + r * kv.head_dim, scores + r * kSpanTokens);
-  }
-  for (; r + 3 <= rows; r += 3) {
-    score_rows<kDtype, 3>(kv, query, first, num_blocks, q + r * kv.head_dim, scores + r * kSpanTokens);
-  }
-  for (; r < rows; ++r) {
-    score_rows<kDtype, 1>(kv, query, first, num_blocks, q + r * kv.head_dim, scores + r * kSpanTokens);
-  }
+  const auto pass = [&](auto num_rows, auto num_at_once) {
+    constexpr int kRows = decltype(num_rows)::value;
+    for (; r + kRows <= rows; r += kRows) {
+      score_rows<kDtype, kRows, decltype(num_at_once)::value>(kv, query, first, num_blocks, q + r * kv.head_dim,
+                                                              scores + r * kSpanTokens);
+    }
+  };
+  pass(std::integral_constant<int, kScoreRows>{}, std::integral_constant<int, 1>{});
+  pass(std::integral_constant<int, 4>{}, std::integral_constant<int, kScoreSums / 4>{});
+  pass(std::integral_constant<int, 3>{}, std::integral_constant<int, kScoreSums / 3>{});
+  pass(std::integral_constant<int, 1>{}, std::integral_constant<int, kScoreSums / 2>{});
 }
 
 // Turns one row's scores into weights e^(score - max); tokens outside [begin, end) of the span weigh 0.
@@ -96,26 +140,37 @@ template <KvDtype kDtype, int kRows, int kVecs>
 inline void value_rows(const KvLayer& kv, const QueryBlock& query, std::int64_t first, std::int64_t num_tokens,
                        std::int64_t dim, const float* weights, float* values) {
   using Element = KvElement<kDtype>;
+  const auto values_of = [&](std::int64_t b) {
+    return reinterpret_cast<const typename Element::Type*>(
+               kv_block(kv, query.block_table, first + b * kBlockTokens) + kv.value_offset) +
+           query.kv_head * kBlockTokens * kv.value_dim + dim;
+  };
   F32x16 acc[kRows][kVecs];
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
     for (int c = 0; c < kVecs; ++c) acc[r][c] = zero16();
   }
   for (std::int64_t b = 0; b * kBlockTokens < num_tokens; ++b) {
-    const auto* v = reinterpret_cast<const typename Element::Type*>(
-                        kv_block(kv, query.block_table, first + b * kBlockTokens) + kv.value_offset) +
-                    query.kv_head * kBlockTokens * kv.value_dim + dim;
+    const typename Element::Type* v = values_of(b);
     const std::int64_t n = std::min(kBlockTokens, num_tokens - b * kBlockTokens);
+    if ((b + 1) * kBlockTokens < num_tokens) prefetch_head<kDtype>(values_of(b + 1), kBlockTokens * kv.value_dim);
+    const float* weight_at = weights + b * kBlockTokens;
     for (std::int64_t j = 0; j < n; ++j) {
       F32x16 x[kVecs];
+#pragma GCC unroll 16
       for (int c = 0; c < kVecs; ++c) x[c] = Element::load16_kv(v + j * kv.value_dim + c * 16);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        const F32x16 weight = set16(weights[r * kSpanTokens + b * kBlockTokens + j]);
+        const F32x16 weight = set16(weight_at[r * kSpanTokens + j]);
+#pragma GCC unroll 16
         for (int c = 0; c < kVecs; ++c) acc[r][c] = fma16(weight, x[c], acc[r][c]);
       }
     }
   }
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
     for (int c = 0; c < kVecs; ++c) store16(values + r * kv.value_dim + dim + c * 16, acc[r][c]);
   }
 }
@@ -124,18 +179,16 @@ template <KvDtype kDtype, int kVecs>
 inline void value_dims(const KvLayer& kv, const QueryBlock& query, std::int64_t first, std::int64_t num_tokens,
                        std::int64_t rows, std::int64_t dim, const float* weights, float* values) {
   std::int64_t r = 0;
-  for (; r + kValueRows <= rows; r += kValueRows) {
-    value_rows<kDtype, kValueRows, kVecs>(kv, query, first, num_tokens, dim, weights + r * kSpanTokens,
-                                          values + r * kv.value_dim);
-  }
-  for (; r + 3 <= rows; r += 3) {
-    value_rows<kDtype, 3, kVecs>(kv, query, first, num_tokens, dim, weights + r * kSpanTokens,
-                                 values + r * kv.value_dim);
-  }
-  for (; r < rows; ++r) {
-    value_rows<kDtype, 1, kVecs>(kv, query, first, num_tokens, dim, weights + r * kSpanTokens,
-                                 values + r * kv.value_dim);
-  }
+  const auto pass = [&](auto num_rows) {
+    constexpr int kRows = decltype(num_rows)::value;
+    for (; r + kRows <= rows; r += kRows) {
+      value_rows<kDtype, kRows, kVecs>(kv, query, first, num_tokens, dim, weights + r * kSpanTokens,
+                                       values + r * kv.value_dim);
+    }
+  };
+  pass(std::integral_constant<int, kValueRows>{});
+  pass(std::integral_constant<int, 3>{});
+  pass(std::integral_constant<int, 1>{});
 }
 
 template <KvDtype kDtype>
