@@ -63,7 +63,8 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise WorkerError(f"{self.label}: the worker ended; its messages are in {self.log_path}")
+            status = self._process.wait()
+            raise WorkerError(f"{self.label}: the worker ended (status {status}); its messages are in {self.log_path}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise WorkerError(f"{self.label}: {answer['error']}; more in {self.log_path}")

@@ -12,21 +12,20 @@ namespace pelton {
 
 namespace {
 
-// Spins before giving the core away. A pause is some 40 cycles on current x86, so a few tens of microseconds: longer
-// than any phase imbalance of a healthy run, shorter than a scheduler slice when another process holds a core.
-constexpr int kBarrierSpins = 4000;
 // How long a worker waits for the next region before it sleeps: covers sampling and Python between two steps.
 constexpr auto kRegionSpinTime = std::chrono::microseconds(300);
 
-inline void pause_cpu() {
+bool is_open(std::uint64_t region) { return region % 2 == 1; }
+
+}  // namespace
+
+void pause_cpu() {
 #if defined(__x86_64__)
   _mm_pause();
 #else
   std::this_thread::yield();
 #endif
 }
-
-}  // namespace
 
 ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
   check(num_threads >= 1 && num_threads <= 1024, "num_threads must be 1 to 1024");
@@ -37,7 +36,7 @@ ThreadPool::~ThreadPool() {
   {
     const std::lock_guard<std::mutex> lock(sleep_mutex_);
     is_stopping_.store(true);
-    region_.fetch_add(1);
+    region_.fetch_add(2);
   }
   wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
@@ -50,47 +49,32 @@ void ThreadPool::run(const std::function<void(int)>& body) {
     return;
   }
   body_ = &body;
-  num_running_.store(num_threads_ - 1, std::memory_order_relaxed);
   region_.fetch_add(1);  // sequentially consistent with num_sleeping_: no wake-up is lost
   if (num_sleeping_.load() > 0) {
     const std::lock_guard<std::mutex> lock(sleep_mutex_);
     wake_.notify_all();
   }
   body(0);
-  for (int spins = 0; num_running_.load(std::memory_order_acquire) != 0; ++spins) {
-    if (spins < kBarrierSpins) {
-      pause_cpu();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+  // Either a worker sees the region closed, or it is seen inside: both sides write first and read then.
+  region_.fetch_add(1);
+  spin_until([this] { return num_inside_.load() == 0; });
 }
 
-void ThreadPool::barrier() {
-  if (num_threads_ == 1) return;
-  const std::uint64_t phase = phase_.load(std::memory_order_relaxed);
-  if (num_arrived_.fetch_add(1, std::memory_order_acq_rel) == num_threads_ - 1) {
-    num_arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    return;
-  }
-  for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; ++spins) {
-    if (spins < kBarrierSpins) {
-      pause_cpu();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+void ThreadPool::for_each(std::int64_t num_items, const std::function<void(std::int64_t)>& body) {
+  std::atomic<std::int64_t> next{0};
+  run([&](int) {
+    for (std::int64_t i = next.fetch_add(1); i < num_items; i = next.fetch_add(1)) body(i);
+  });
 }
 
 void ThreadPool::wait_for_region(std::uint64_t seen) {
   const auto deadline = std::chrono::steady_clock::now() + kRegionSpinTime;
-  for (int spins = 1; region_.load(std::memory_order_acquire) == seen; ++spins) {
+  for (int spins = 1; region_.load() <= seen; ++spins) {
     pause_cpu();
     if (spins % 64 == 0 && std::chrono::steady_clock::now() > deadline) {
       std::unique_lock<std::mutex> lock(sleep_mutex_);
       num_sleeping_.fetch_add(1);
-      wake_.wait(lock, [&] { return region_.load() != seen; });
+      wake_.wait(lock, [&] { return region_.load() > seen; });
       num_sleeping_.fetch_sub(1);
       return;
     }
@@ -101,10 +85,13 @@ void ThreadPool::worker_loop(int thread_index) {
   std::uint64_t seen = 0;
   for (;;) {
     wait_for_region(seen);
-    seen = region_.load(std::memory_order_acquire);
     if (is_stopping_.load()) return;
-    (*body_)(thread_index);
-    num_running_.fetch_sub(1, std::memory_order_acq_rel);
+    num_inside_.fetch_add(1);
+    const std::uint64_t region = region_.load();
+    if (is_open(region)) (*body_)(thread_index);
+    num_inside_.fetch_sub(1);
+    // An open region ends with the next number; a closed one is waited past.
+    seen = is_open(region) ? region + 1 : region;
   }
 }
 

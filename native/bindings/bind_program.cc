@@ -137,7 +137,7 @@ void bind_program(nb::module_& m) {
         new (self) Program(std::move(pool), parse_isa(isa));
       }, "pool"_a, "isa"_a)
       .def_prop_ro("num_nodes", &Program::num_nodes)
-      .def_prop_ro("num_barriers", &Program::num_barriers)
+      .def_prop_ro("num_stages", &Program::num_stages)
       .def("run", &run_program, "cache"_a, "token_ids"_a, "cu_seqlens"_a, "context_lens"_a, "block_tables"_a,
            "sample_rows"_a)
       .def("timings", [](const Program& p) {

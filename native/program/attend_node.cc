@@ -1,5 +1,6 @@
 // The node of attend, and the plan that cuts a batch's attention into work items.
 #include <algorithm>
+#include <atomic>
 #include <deque>
 
 #include "program/nodes.h"
@@ -20,8 +21,7 @@ class AttendNode : public Node {
   AttendNode(int q, int out, std::int64_t layer, AttendParams params)
       : Node("attend", Partition::kOther, Rows::kTokens, {q}, {out}), q_(q), out_(out), layer_(layer), params_(params) {}
 
-  void prepare(const StepContext& step) override {
-    next_item_.store(0, std::memory_order_relaxed);
+  std::int64_t prepare(const StepContext& step) override {
     const KvLayer kv = step.cache->layer(layer_);
     const std::int64_t rows = step.max_item_rows;
     const std::int64_t state_floats = rows * (kv.value_dim + 2);
@@ -33,22 +33,18 @@ class AttendNode : public Node {
     if (step.scratch->size() < needed) step.scratch->resize(needed);
     while (static_cast<std::int64_t>(joins_.size()) < step.num_joins) joins_.emplace_back(0);
     for (auto& join : joins_) join.store(0, std::memory_order_relaxed);
+    return static_cast<std::int64_t>(step.attend_items.size());
   }
 
-  void run(const StepContext& step, int thread, int num_threads) override {
-    const auto num_items = static_cast<std::int64_t>(step.attend_items.size());
+  void run(const StepContext& step, std::int64_t index, int thread) override {
     float* scratch = step.scratch->data() + thread_floats_ * static_cast<std::size_t>(thread);
-    float* shared = step.scratch->data() + thread_floats_ * static_cast<std::size_t>(num_threads);
-    for (;;) {
-      const std::int64_t i = next_item_.fetch_add(1, std::memory_order_relaxed);
-      if (i >= num_items) return;
-      const AttendItem& item = step.attend_items[static_cast<std::size_t>(i)];
-      if (item.span < 0) {
-        run_all_spans(step, item, scratch);
-      } else {
-        run_one_span(step, item, scratch, shared);
-      }
+    const AttendItem& item = step.attend_items[static_cast<std::size_t>(index)];
+    if (item.span < 0) {
+      run_all_spans(step, item, scratch);
+      return;
     }
+    const auto num_threads = static_cast<std::size_t>(step.pool->num_threads());
+    run_one_span(step, item, scratch, step.scratch->data() + thread_floats_ * num_threads);
   }
 
   NodeCost cost(const StepContext& step) const override {
@@ -125,7 +121,6 @@ class AttendNode : public Node {
   std::size_t thread_floats_ = 0;
   std::size_t state_floats_ = 0;
   std::deque<std::atomic<std::int64_t>> joins_;
-  alignas(64) std::atomic<std::int64_t> next_item_{0};
 };
 
 }  // namespace

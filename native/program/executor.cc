@@ -82,9 +82,10 @@ void Program::fill_positions(const Batch& batch) {
       step_.seq_of[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(s);
     }
   }
-  const std::int64_t count = batch.num_tokens;
-  const auto fill = [&](std::int64_t from, std::int64_t to) {
-    for (auto t = static_cast<std::size_t>(from); t < static_cast<std::size_t>(to); ++t) {
+  constexpr std::int64_t kTokensPerItem = 64;
+  const auto fill = [&](std::int64_t item) {
+    const auto from = static_cast<std::size_t>(item * kTokensPerItem);
+    for (std::size_t t = from; t < std::min(from + kTokensPerItem, num_tokens); ++t) {
       for (std::size_t i = 0; i < num_pairs; ++i) {
         // In double: float32 positions times frequencies would lose the far positions.
         const double angle = static_cast<double>(step_.positions[t]) * rope_.inv_freq[i];
@@ -93,11 +94,11 @@ void Program::fill_positions(const Batch& batch) {
       }
     }
   };
-  if (count < 64) {
-    fill(0, count);
+  const std::int64_t num_items = (batch.num_tokens + kTokensPerItem - 1) / kTokensPerItem;
+  if (num_items == 1) {
+    fill(0);
   } else {
-    const int n = pool_->num_threads();
-    pool_->run([&](int thread) { fill(count * thread / n, count * (thread + 1) / n); });
+    pool_->for_each(num_items, fill);
   }
 }
 
@@ -109,23 +110,48 @@ void Program::run(const Batch& batch, KvCache& cache) {
   step_.buffers = &buffers_;
   fill_positions(batch);
   if (num_heads_ > 0) plan_attention(step_, num_heads_);
-  for (const auto& node : nodes_) node->prepare(step_);
+  prepare_stages();
+  pool_->run([this](int thread) { run_stages(thread); });
+}
+
+void Program::prepare_stages() {
+  std::fill(node_seconds_.begin(), node_seconds_.end(), 0.0);
   node_costs_.clear();
-  for (const auto& node : nodes_) node_costs_.push_back(node->cost(step_));
-  const int num_threads = pool_->num_threads();
-  pool_->run([&](int thread) {
-    using Clock = std::chrono::steady_clock;
-    Clock::time_point before = Clock::now();
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      Node& node = *nodes_[i];
-      if (node.needs_barrier) pool_->barrier();
-      node.run(step_, thread, num_threads);
-      if (thread != 0) continue;
-      const Clock::time_point after = Clock::now();
-      node_seconds_[i] = std::chrono::duration<double>(after - before).count();
-      before = after;
+  for (Stage& stage : stages_) {
+    for (std::size_t i = stage.begin; i < stage.end; ++i) {
+      stage.num_items = nodes_[i]->prepare(step_);
+      node_costs_.push_back(nodes_[i]->cost(step_));
     }
-  });
+    stage.next.store(0, std::memory_order_relaxed);
+    stage.num_done.store(0, std::memory_order_relaxed);
+  }
+}
+
+void Program::run_stages(int thread) {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point before = Clock::now();
+  const auto charge = [&](std::size_t node) {
+    if (thread != 0) return;
+    const Clock::time_point after = Clock::now();
+    node_seconds_[node] += std::chrono::duration<double>(after - before).count();
+    before = after;
+  };
+  for (Stage& stage : stages_) {
+    // A thread that comes late passes over what others have finished.
+    if (stage.num_done.load(std::memory_order_acquire) == stage.num_items) continue;
+    std::int64_t num_mine = 0;
+    for (std::int64_t item = stage.next.fetch_add(1, std::memory_order_relaxed); item < stage.num_items;
+         item = stage.next.fetch_add(1, std::memory_order_relaxed)) {
+      for (std::size_t i = stage.begin; i < stage.end; ++i) {
+        nodes_[i]->run(step_, item, thread);
+        charge(i);
+      }
+      ++num_mine;
+    }
+    if (num_mine > 0) stage.num_done.fetch_add(num_mine, std::memory_order_acq_rel);
+    spin_until([&] { return stage.num_done.load(std::memory_order_acquire) == stage.num_items; });
+    charge(stage.end - 1);
+  }
 }
 
 std::vector<NodeTiming> Program::timings() const {

@@ -1,4 +1,4 @@
-// The node of linear: one or more weights over the same input, divided over threads by bytes or by work items.
+// The node of linear: one or more weights over the same input, cut into items of tiles and tokens.
 #include <algorithm>
 
 #include "program/nodes.h"
@@ -7,12 +7,11 @@ namespace pelton {
 
 namespace {
 
-// Few rows: memory decides, so tiles are split once, by bytes. More rows: arithmetic decides, so threads take items
-// as they come, which also absorbs a core that is slowed down by others.
-constexpr std::int64_t kMaxStaticRows = 16;
 // Activations of a token chunk that stay in the second-level cache while a block of tiles passes over them.
 constexpr std::int64_t kChunkBytes = 256 * 1024;
 constexpr std::int64_t kItemsPerThread = 8;
+// Fewer bytes than this are not worth an item of their own: claiming costs some tens of nanoseconds.
+constexpr double kMinItemBytes = 32 * 1024;
 
 class LinearNode : public Node {
  public:
@@ -31,40 +30,30 @@ class LinearNode : public Node {
     first_tile_.push_back(num_tiles_);
   }
 
-  void prepare(const StepContext& step) override {
-    next_item_.store(0, std::memory_order_relaxed);
+  std::int64_t prepare(const StepContext& step) override {
     const std::int64_t num_rows = step.num_rows(rows);
+    if (num_rows == 0) return 0;
     const std::int64_t cols = parts_[0].weight->cols();
     const std::int64_t element_bytes = parts_[0].weight->is_float() ? 4 : 1;
     chunk_ = std::clamp<std::int64_t>(kChunkBytes / (cols * element_bytes) / 16 * 16, 16, 512);
     const std::int64_t wanted = kItemsPerThread * step.pool->num_threads();
-    tiles_per_item_ = std::max<std::int64_t>(1, num_tiles_ / wanted);
+    const double tile_bytes = num_bytes_ / static_cast<double>(num_tiles_) * static_cast<double>(num_rows);
+    const auto min_tiles = static_cast<std::int64_t>(kMinItemBytes / tile_bytes);
+    tiles_per_item_ = std::clamp<std::int64_t>(num_tiles_ / wanted, 1 + min_tiles, num_tiles_ + min_tiles);
     const std::int64_t tile_items = (num_tiles_ + tiles_per_item_ - 1) / tiles_per_item_;
     // Too few tiles for the threads: divide the tokens as well.
     token_items_ = tile_items >= wanted ? 1 : std::min((wanted + tile_items - 1) / tile_items, (num_rows + 31) / 32);
-    token_items_ = std::max<std::int64_t>(1, token_items_);
-    num_items_ = tile_items * token_items_;
+    return tile_items * token_items_;
   }
 
-  void run(const StepContext& step, int thread, int num_threads) override {
+  void run(const StepContext& step, std::int64_t item, int) override {
     const std::int64_t num_rows = step.num_rows(rows);
-    if (num_rows == 0) return;
     QuantActs quant;
     if (!parts_[0].weight->is_float()) quant = step.quant(in_);
-    if (num_rows <= kMaxStaticRows) {
-      const double total = num_bytes_;
-      run_tiles(step, quant, tile_at(total * thread / num_threads), tile_at(total * (thread + 1) / num_threads), 0,
-                num_rows);
-      return;
-    }
-    for (;;) {
-      const std::int64_t item = next_item_.fetch_add(1, std::memory_order_relaxed);
-      if (item >= num_items_) return;
-      const std::int64_t tile = item / token_items_ * tiles_per_item_;
-      const std::int64_t slice = item % token_items_;
-      run_tiles(step, quant, tile, std::min(tile + tiles_per_item_, num_tiles_), num_rows * slice / token_items_,
-                num_rows * (slice + 1) / token_items_);
-    }
+    const std::int64_t tile = item / token_items_ * tiles_per_item_;
+    const std::int64_t slice = item % token_items_;
+    run_tiles(step, quant, tile, std::min(tile + tiles_per_item_, num_tiles_), num_rows * slice / token_items_,
+              num_rows * (slice + 1) / token_items_);
   }
 
   NodeCost cost(const StepContext& step) const override {
@@ -72,19 +61,6 @@ class LinearNode : public Node {
   }
 
  private:
-  // The tile at which `bytes` of the weights have passed.
-  std::int64_t tile_at(double bytes) const {
-    for (std::size_t p = 0; p < parts_.size(); ++p) {
-      const auto part_bytes = static_cast<double>(parts_[p].weight->num_bytes());
-      if (bytes <= part_bytes) {
-        const auto tiles = static_cast<double>(parts_[p].weight->num_tiles());
-        return first_tile_[p] + static_cast<std::int64_t>(bytes / part_bytes * tiles + 0.5);
-      }
-      bytes -= part_bytes;
-    }
-    return num_tiles_;
-  }
-
   void run_tiles(const StepContext& step, const QuantActs& quant, std::int64_t tile_begin, std::int64_t tile_end,
                  std::int64_t row_begin, std::int64_t row_end) const {
     for (std::int64_t row = row_begin; row < row_end; row += chunk_) {
@@ -110,8 +86,6 @@ class LinearNode : public Node {
   std::int64_t chunk_ = 16;
   std::int64_t tiles_per_item_ = 1;
   std::int64_t token_items_ = 1;
-  std::int64_t num_items_ = 0;
-  alignas(64) std::atomic<std::int64_t> next_item_{0};
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The nodes of a Program: one class per op, each able to do its share of a step on one thread.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +10,8 @@
 
 namespace pelton {
 
-// How a node divides its work. Consecutive kByRow nodes over the same rows need no barrier between them.
+// How a node divides its work. Consecutive kByRow nodes over the same rows form one stage: an item is a few rows, and
+// who claims it runs all the nodes on them.
 enum class Partition : std::uint8_t { kByRow, kOther };
 
 // Bytes that must move and arithmetic operations (a multiply-add is two) of one run, for rooflines.
@@ -27,10 +28,10 @@ class Node {
   Node& operator=(const Node&) = delete;
   virtual ~Node() = default;
 
-  // Called on one thread before each step.
-  virtual void prepare(const StepContext&) {}
-  // Called on every thread of the region; must not throw or allocate.
-  virtual void run(const StepContext& step, int thread, int num_threads) = 0;
+  // Called on one thread before each step; returns the number of items the step's work is cut into.
+  virtual std::int64_t prepare(const StepContext& step) = 0;
+  // Does one item, on whichever thread claimed it; must not throw or allocate.
+  virtual void run(const StepContext& step, std::int64_t item, int thread) = 0;
   virtual NodeCost cost(const StepContext&) const { return {}; }
 
   const std::string kind;
@@ -38,15 +39,27 @@ class Node {
   const Rows rows;
   const std::vector<int> reads;
   const std::vector<int> writes;
-  bool needs_barrier = false;  // before this node; set when the program is sealed
+};
 
- protected:
-  // This thread's share of `n` rows.
-  struct Range {
-    std::int64_t begin, end;
-  };
-  static Range share(std::int64_t n, int thread, int num_threads) {
-    return {n * thread / num_threads, n * (thread + 1) / num_threads};
+// A node whose items are runs of rows.
+class RowNode : public Node {
+ public:
+  RowNode(std::string kind, Rows rows, std::vector<int> reads, std::vector<int> writes,
+          Partition partition = Partition::kByRow)
+      : Node(std::move(kind), partition, rows, std::move(reads), std::move(writes)) {}
+  std::int64_t prepare(const StepContext& step) final {
+    const std::int64_t num_rows = step.num_rows(rows);
+    return (num_rows + rows_per_item(step) - 1) / rows_per_item(step);
+  }
+  void run(const StepContext& step, std::int64_t item, int) final {
+    const std::int64_t begin = item * rows_per_item(step);
+    run_rows(step, begin, std::min(begin + rows_per_item(step), step.num_rows(rows)));
+  }
+
+ private:
+  virtual void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const = 0;
+  std::int64_t rows_per_item(const StepContext& step) const {
+    return std::max<std::int64_t>(1, step.num_rows(rows) / (8 * step.pool->num_threads()));
   }
 };
 

@@ -123,35 +123,19 @@ void Program::attend(int q, int out, std::int64_t layer, std::int64_t head_dim, 
 
 std::int64_t Program::logits_width() const { return spec(logits_).width; }
 
-int Program::num_barriers() const {
-  return static_cast<int>(std::count_if(nodes_.begin(), nodes_.end(), [](const auto& n) { return n->needs_barrier; }));
-}
-
 void Program::seal(int logits) {
   check(logits_ < 0, "the program is sealed");
   check(!spec(logits).is_quantized, "logits must be float32");
   logits_ = logits;
-  // Nodes since the last barrier.
-  std::vector<const Node*> open;
-  const auto meets = [](const std::vector<int>& a, const std::vector<int>& b) {
-    return std::any_of(a.begin(), a.end(), [&](int x) { return std::find(b.begin(), b.end(), x) != b.end(); });
-  };
-  for (const auto& node : nodes_) {
-    const bool is_attend = node->kind == "attend";
-    for (const Node* earlier : open) {
-      const bool same_rows = earlier->partition == Partition::kByRow && node->partition == Partition::kByRow &&
-                             earlier->rows == node->rows;
-      const bool conflict = meets(earlier->writes, node->reads) || meets(earlier->writes, node->writes) ||
-                            meets(earlier->reads, node->writes);
-      // K and V go through the cache, which is no buffer.
-      const bool through_cache = is_attend && earlier->kind == "store_kv";
-      if (through_cache || (conflict && !same_rows)) {
-        node->needs_barrier = true;
-        open.clear();
-        break;
-      }
+  // A node joins the stage before it if both go row by row over the same rows.
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const bool joins = i > 0 && nodes_[i]->partition == Partition::kByRow &&
+                       nodes_[i - 1]->partition == Partition::kByRow && nodes_[i]->rows == nodes_[i - 1]->rows;
+    if (!joins) {
+      stages_.emplace_back();
+      stages_.back().begin = i;
     }
-    open.push_back(node.get());
+    stages_.back().end = i + 1;
   }
   node_seconds_.assign(nodes_.size(), 0.0);
 }

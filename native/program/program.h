@@ -1,10 +1,12 @@
 // A Program: the flat list of nodes of one model's forward pass, and its executor.
 //
-// Built once (add_* calls, then seal()), then run once per step: one parallel region over all nodes, with a barrier only
-// where a node reads or overwrites what another thread may have touched since the last one.
+// Built once, then run once per step: one parallel region over all nodes. Sealing groups the nodes into stages; a stage
+// starts when every item of the one before is done. There is no barrier that counts threads: whoever is there works.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +47,7 @@ class Program {
   void store_kv(int k, int v, std::int64_t layer);
   void attend(int q, int out, std::int64_t layer, std::int64_t head_dim, const AttendParams& params);
 
-  // Ends building: places barriers. `logits` is the buffer whose rows run() returns.
+  // Ends building: forms the stages. `logits` is the buffer whose rows run() returns.
   void seal(int logits);
 
   // Runs one step. Throws std::invalid_argument if the batch does not fit program or cache; otherwise logits() holds
@@ -55,22 +57,34 @@ class Program {
   const float* logits() const { return step_.f32(logits_); }
   std::int64_t logits_width() const;
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
-  int num_barriers() const;
+  int num_stages() const { return static_cast<int>(stages_.size()); }
 
-  // Per node of the last run, as thread 0 saw it (waiting at the barrier before it included).
+  // Per node of the last run, as thread 0 saw it: its own items, and at a stage's last node the wait for the others.
   std::vector<NodeTiming> timings() const;
 
  private:
+  // Nodes [begin, end) that are run item by item together.
+  struct Stage {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::int64_t num_items = 0;
+    alignas(64) std::atomic<std::int64_t> next{0};
+    alignas(64) std::atomic<std::int64_t> num_done{0};
+  };
+
   const BufferSpec& spec(int buffer) const;
   void check_buffer(int buffer, std::int64_t width, bool is_quantized) const;
   void push(std::unique_ptr<Node> node);
   void check_batch(const Batch& batch, const KvCache& cache) const;
   void lay_out(const Batch& batch);
   void fill_positions(const Batch& batch);
+  void prepare_stages();
+  void run_stages(int thread);
 
   std::shared_ptr<ThreadPool> pool_;
   std::vector<BufferSpec> buffers_;
   std::vector<std::unique_ptr<Node>> nodes_;
+  std::deque<Stage> stages_;
   RopeTable rope_;
   std::int64_t vocab_size_ = 0;
   std::int64_t num_heads_ = 0;

@@ -8,13 +8,12 @@ namespace pelton {
 
 namespace {
 
-class EmbedNode : public Node {
+class EmbedNode : public RowNode {
  public:
   EmbedNode(WeightPtr weight, int out)
-      : Node("embed", Partition::kByRow, Rows::kTokens, {}, {out}), weight_(std::move(weight)), out_(out) {}
-  void run(const StepContext& step, int thread, int num_threads) override {
-    const Range r = share(step.batch->num_tokens, thread, num_threads);
-    for (std::int64_t t = r.begin; t < r.end; ++t) {
+      : RowNode("embed", Rows::kTokens, {}, {out}), weight_(std::move(weight)), out_(out) {}
+  void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const override {
+    for (std::int64_t t = begin; t < end; ++t) {
       weight_->dequantize_row(step.batch->token_ids[t], step.f32(out_) + t * weight_->cols());
     }
   }
@@ -24,14 +23,13 @@ class EmbedNode : public Node {
   const int out_;
 };
 
-class RmsNormNode : public Node {
+class RmsNormNode : public RowNode {
  public:
   RmsNormNode(Rows rows, int x, std::vector<float> weight, float eps, int out)
-      : Node("rms_norm", Partition::kByRow, rows, {x}, {out}), weight_(std::move(weight)), eps_(eps), x_(x), out_(out) {}
-  void run(const StepContext& step, int thread, int num_threads) override {
+      : RowNode("rms_norm", rows, {x}, {out}), weight_(std::move(weight)), eps_(eps), x_(x), out_(out) {}
+  void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const override {
     const auto n = static_cast<std::int64_t>(weight_.size());
-    const Range r = share(step.num_rows(rows), thread, num_threads);
-    for (std::int64_t t = r.begin; t < r.end; ++t) {
+    for (std::int64_t t = begin; t < end; ++t) {
       step.kernels->rms_norm(step.f32(x_) + t * n, weight_.data(), eps_, n, step.f32(out_) + t * n);
     }
   }
@@ -42,14 +40,13 @@ class RmsNormNode : public Node {
   const int x_, out_;
 };
 
-class QuantizeNode : public Node {
+class QuantizeNode : public RowNode {
  public:
   QuantizeNode(Rows rows, int x, std::int64_t width, int out)
-      : Node("quantize", Partition::kByRow, rows, {x}, {out}), width_(width), x_(x), out_(out) {}
-  void run(const StepContext& step, int thread, int num_threads) override {
+      : RowNode("quantize", rows, {x}, {out}), width_(width), x_(x), out_(out) {}
+  void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const override {
     const QuantActs out = step.quant(out_);
-    const Range r = share(step.num_rows(rows), thread, num_threads);
-    for (std::int64_t t = r.begin; t < r.end; ++t) step.kernels->quantize(step.f32(x_) + t * width_, t, out);
+    for (std::int64_t t = begin; t < end; ++t) step.kernels->quantize(step.f32(x_) + t * width_, t, out);
   }
 
  private:
@@ -57,13 +54,12 @@ class QuantizeNode : public Node {
   const int x_, out_;
 };
 
-class SiluMulNode : public Node {
+class SiluMulNode : public RowNode {
  public:
   SiluMulNode(Rows rows, int gate, int up, std::int64_t width, int out)
-      : Node("silu_mul", Partition::kByRow, rows, {gate, up}, {out}), width_(width), gate_(gate), up_(up), out_(out) {}
-  void run(const StepContext& step, int thread, int num_threads) override {
-    const Range r = share(step.num_rows(rows), thread, num_threads);
-    for (std::int64_t t = r.begin; t < r.end; ++t) {
+      : RowNode("silu_mul", rows, {gate, up}, {out}), width_(width), gate_(gate), up_(up), out_(out) {}
+  void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const override {
+    for (std::int64_t t = begin; t < end; ++t) {
       step.kernels->silu_mul(step.f32(gate_) + t * width_, step.f32(up_) + t * width_, width_,
                              step.f32(out_) + t * width_);
     }
@@ -74,16 +70,15 @@ class SiluMulNode : public Node {
   const int gate_, up_, out_;
 };
 
-class AddNode : public Node {
+class AddNode : public RowNode {
  public:
   AddNode(Rows rows, int a, int b, std::int64_t width, int out)
-      : Node("add", Partition::kByRow, rows, {a, b}, {out}), width_(width), a_(a), b_(b), out_(out) {}
-  void run(const StepContext& step, int thread, int num_threads) override {
-    const Range r = share(step.num_rows(rows), thread, num_threads);
+      : RowNode("add", rows, {a, b}, {out}), width_(width), a_(a), b_(b), out_(out) {}
+  void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const override {
     const float* a = step.f32(a_);
     const float* b = step.f32(b_);
     float* out = step.f32(out_);
-    for (std::int64_t i = r.begin * width_; i < r.end * width_; ++i) out[i] = a[i] + b[i];
+    for (std::int64_t i = begin * width_; i < end * width_; ++i) out[i] = a[i] + b[i];
   }
 
  private:
@@ -92,13 +87,12 @@ class AddNode : public Node {
 };
 
 // Rows of the sampled tokens, gathered. Reads rows that other threads wrote, hence not kByRow.
-class SelectRowsNode : public Node {
+class SelectRowsNode : public RowNode {
  public:
   SelectRowsNode(int x, std::int64_t width, int out)
-      : Node("select_rows", Partition::kOther, Rows::kSamples, {x}, {out}), width_(width), x_(x), out_(out) {}
-  void run(const StepContext& step, int thread, int num_threads) override {
-    const Range r = share(step.batch->num_samples, thread, num_threads);
-    for (std::int64_t i = r.begin; i < r.end; ++i) {
+      : RowNode("select_rows", Rows::kSamples, {x}, {out}, Partition::kOther), width_(width), x_(x), out_(out) {}
+  void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const override {
+    for (std::int64_t i = begin; i < end; ++i) {
       std::copy_n(step.f32(x_) + step.batch->sample_rows[i] * width_, width_, step.f32(out_) + i * width_);
     }
   }
@@ -108,13 +102,12 @@ class SelectRowsNode : public Node {
   const int x_, out_;
 };
 
-class RopeNode : public Node {
+class RopeNode : public RowNode {
  public:
-  RopeNode(int x, RopeShape shape) : Node("rope", Partition::kByRow, Rows::kTokens, {x}, {x}), shape_(shape), x_(x) {}
-  void run(const StepContext& step, int thread, int num_threads) override {
-    const Range r = share(step.batch->num_tokens, thread, num_threads);
+  RopeNode(int x, RopeShape shape) : RowNode("rope", Rows::kTokens, {x}, {x}), shape_(shape), x_(x) {}
+  void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const override {
     const std::int64_t width = shape_.num_heads * shape_.head_dim;
-    for (std::int64_t t = r.begin; t < r.end; ++t) {
+    for (std::int64_t t = begin; t < end; ++t) {
       step.kernels->rope(step.f32(x_) + t * width, shape_.num_heads, shape_.head_dim, shape_.num_pairs,
                          shape_.is_adjacent, step.cos.data() + t * shape_.num_pairs,
                          step.sin.data() + t * shape_.num_pairs);
@@ -126,16 +119,15 @@ class RopeNode : public Node {
   const int x_;
 };
 
-class StoreKvNode : public Node {
+class StoreKvNode : public RowNode {
  public:
   StoreKvNode(int k, int v, std::int64_t layer)
-      : Node("store_kv", Partition::kByRow, Rows::kTokens, {k, v}, {}), layer_(layer), k_(k), v_(v) {}
-  void run(const StepContext& step, int thread, int num_threads) override {
+      : RowNode("store_kv", Rows::kTokens, {k, v}, {}), layer_(layer), k_(k), v_(v) {}
+  void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const override {
     const Batch& batch = *step.batch;
-    const Range r = share(batch.num_tokens, thread, num_threads);
     const KvLayer kv = step.cache->layer(layer_);
     const std::int64_t width = kv.num_kv_heads * kv.head_dim;
-    for (std::int64_t t = r.begin; t < r.end; ++t) {
+    for (std::int64_t t = begin; t < end; ++t) {
       const std::int32_t position = step.positions[static_cast<std::size_t>(t)];
       const std::int64_t seq = step.seq_of[static_cast<std::size_t>(t)];
       const std::int32_t block = batch.block_tables[seq * batch.table_width + position / kBlockTokens];

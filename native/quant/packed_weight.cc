@@ -1,5 +1,6 @@
 #include "quant/packed_weight.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -86,11 +87,10 @@ PackedWeight::PackedWeight(std::uint32_t type, std::int64_t rows, std::int64_t c
   check(num_bytes / row_bytes == static_cast<std::size_t>(rows) && num_bytes % row_bytes == 0,
         "weight data has " + std::to_string(num_bytes) + " bytes, expected rows x " + std::to_string(row_bytes));
   lay_out();
-  const int num_threads = pool.num_threads();
-  pool.run([&](int thread) {
-    const std::int64_t begin = num_tiles() * thread / num_threads;
-    const std::int64_t end = num_tiles() * (thread + 1) / num_threads;
-    for (std::int64_t tile = begin; tile < end; ++tile) {
+  constexpr std::int64_t kTilesPerItem = 8;
+  pool.for_each((num_tiles() + kTilesPerItem - 1) / kTilesPerItem, [&](std::int64_t item) {
+    const std::int64_t end = std::min((item + 1) * kTilesPerItem, num_tiles());
+    for (std::int64_t tile = item * kTilesPerItem; tile < end; ++tile) {
       if (is_float()) {
         pack_float_tile(tile, data);
       } else {

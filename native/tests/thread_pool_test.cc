@@ -1,5 +1,5 @@
-// Exercises the thread pool: regions, barriers, sleep and wake, several callers, shutdown. Meant for ThreadSanitizer,
-// and run by `scripts/sanitize`. Prints one line and exits 0 if every check holds.
+// Exercises the thread pool: regions, claimed items, sleep and wake, several callers, shutdown. Meant for
+// ThreadSanitizer, and run by `scripts/sanitize`. Prints one line and exits 0 if every check holds.
 #include "base/thread_pool.h"
 
 #include <chrono>
@@ -14,32 +14,49 @@ void require(bool condition, const char* what) {
   std::exit(1);
 }
 
-// Threads hand a counter round without atomics: only the barriers order the accesses.
-void test_barrier_orders_plain_memory(int num_threads) {
+void test_every_item_runs_once(int num_threads) {
   pelton::ThreadPool pool(num_threads);
-  constexpr int kPhases = 200;
-  for (int repeat = 0; repeat < 20; ++repeat) {
-    long counter = 0;
-    pool.run([&](int thread) {
-      for (int phase = 0; phase < kPhases; ++phase) {
-        if (phase % num_threads == thread) counter += thread + 1;
-        pool.barrier();
-      }
-    });
-    long expected = 0;
-    for (int phase = 0; phase < kPhases; ++phase) expected += phase % num_threads + 1;
-    require(counter == expected, "a barrier let a thread pass too early");
+  constexpr int kItems = 97;
+  std::vector<int> runs(kItems, 0);
+  for (int region = 1; region <= 500; ++region) {
+    // Plain memory: only the pool orders these accesses.
+    pool.for_each(kItems, [&](std::int64_t item) { ++runs[static_cast<std::size_t>(item)]; });
+    for (const int count : runs) require(count == region, "an item was missed or ran twice");
+    // Long enough, now and then, for the workers to fall asleep.
+    if (region % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }
 
-void test_every_thread_runs_once_per_region(int num_threads) {
+// Stages as the executor has them: a stage starts when every item of the one before is done.
+void test_stages_order_plain_memory(int num_threads) {
   pelton::ThreadPool pool(num_threads);
-  std::vector<int> runs(static_cast<std::size_t>(num_threads), 0);
-  for (int region = 1; region <= 300; ++region) {
-    pool.run([&](int thread) { ++runs[static_cast<std::size_t>(thread)]; });
-    for (const int count : runs) require(count == region, "a thread missed a region or ran it twice");
-    // Long enough, now and then, for the workers to fall asleep.
-    if (region % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  constexpr int kStages = 50;
+  constexpr int kItems = 8;
+  struct Stage {
+    std::atomic<int> next{0};
+    std::atomic<int> done{0};
+  };
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    std::vector<Stage> stages(kStages);
+    std::vector<std::vector<int>> values(kStages + 1, std::vector<int>(kItems, 0));
+    pool.run([&](int) {
+      for (std::size_t s = 0; s < kStages; ++s) {
+        for (int i = stages[s].next.fetch_add(1); i < kItems; i = stages[s].next.fetch_add(1)) {
+          int sum = 0;
+          for (const int v : values[s]) sum += v;
+          values[s + 1][static_cast<std::size_t>(i)] = sum % 1000 + i;
+          stages[s].done.fetch_add(1, std::memory_order_acq_rel);
+        }
+        pelton::spin_until([&] { return stages[s].done.load(std::memory_order_acquire) == kItems; });
+      }
+    });
+    for (std::size_t s = 0; s < kStages; ++s) {
+      int sum = 0;
+      for (const int v : values[s]) sum += v;
+      for (int i = 0; i < kItems; ++i) {
+        require(values[s + 1][static_cast<std::size_t>(i)] == sum % 1000 + i, "a stage started too early");
+      }
+    }
   }
 }
 
@@ -64,8 +81,8 @@ void test_callers_take_turns() {
 
 int main() {
   for (const int num_threads : {1, 2, 3, 5}) {
-    test_barrier_orders_plain_memory(num_threads);
-    test_every_thread_runs_once_per_region(num_threads);
+    test_every_item_runs_once(num_threads);
+    test_stages_order_plain_memory(num_threads);
   }
   test_callers_take_turns();
   std::printf("thread_pool_test: ok\n");
