@@ -11,6 +11,7 @@ from gguf import GGMLQuantizationType as GgmlType
 from random_gguf import RandomLlama, random_words
 
 from pelton import LLM, SamplingParams
+from pelton._native import available_isas
 from pelton.core.outputs import GenerationResult
 
 WriteModel = Callable[[RandomLlama], Path]
@@ -75,6 +76,24 @@ def test_threads_give_the_same_bits(model: RandomLlama, write_model: WriteModel)
     one = run(path, [prompt], params, threads=1)
     for threads in (2, 3):
         assert run(path, [prompt], params, threads=threads) == one, f"{threads} threads"
+
+
+def test_every_isa_gives_the_same_bits(model: RandomLlama, write_model: WriteModel) -> None:
+    # More than the promise: reductions are defined on 16 lanes whatever the registers (docs/architecture.md).
+    path = write_model(model)
+    prompt, params = make_prompt("isa", LONG_PROMPT_TOKENS, model.vocab_size), [sampled(15)]
+    scalar = run(path, [prompt], params, isa="scalar")
+    for isa in available_isas()[1:]:
+        assert run(path, [prompt], params, isa=isa) == scalar, isa
+
+
+def test_the_environment_chooses_the_isa(write_model: WriteModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PELTON_ISA", "scalar")
+    with LLM(write_model(_SMALL), threads=1, kv_cache_tokens=64) as llm:
+        assert llm.runner.isa == "scalar"
+    if "avx2" in available_isas():
+        with LLM(write_model(_SMALL), threads=1, kv_cache_tokens=64, isa="avx2") as llm:
+            assert llm.runner.isa == "avx2"
 
 
 def test_a_batch_of_different_prompts_gives_the_same_bits(model: RandomLlama, write_model: WriteModel) -> None:

@@ -1,6 +1,6 @@
 """The choices that stand before native code runs: which ISA, how many threads. Pools are made here.
 
-Entry points: `choose_isa`, `count_default_threads`.
+Entry points: `choose_isa`, `choose_threads`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from pathlib import Path
 from pelton._native import available_isas, detect_isa
 from pelton.core.errors import ConfigError
 
+# More than this only wait for each other; a test of few CPUs may still oversubscribe them.
+_MAX_THREADS_PER_CPU = 8
+
 
 def choose_isa(requested: str | None) -> str:
     """Return `requested` if this machine has it, the best one if None. Raises `ConfigError` naming those available."""
@@ -18,6 +21,16 @@ def choose_isa(requested: str | None) -> str:
         return detect_isa()
     if requested not in available_isas():
         raise ConfigError(f"isa is {requested!r}; available on this machine: {', '.join(available_isas())}")
+    return requested
+
+
+def choose_threads(requested: int | None) -> int:
+    """Return `requested`, or the default if None. Raises `ConfigError` for more than 8 threads per usable CPU."""
+    if requested is None:
+        return count_default_threads()
+    limit = _MAX_THREADS_PER_CPU * len(os.sched_getaffinity(0))
+    if requested > limit:
+        raise ConfigError(f"threads is {requested}; allowed on this machine: 1 to {limit}")
     return requested
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pelton._native import KV_BLOCK_TOKENS, KvCache, Program
 from pelton.compute.native import choose_isa
 from pelton.compute.recorder import record_program
-from pelton.core.config import EngineConfig
+from pelton.core.config import EngineConfig, read_environment
 from pelton.core.errors import ConfigError, InvalidParameterError
 from pelton.core.model_config import ModelConfig
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
@@ -35,7 +35,7 @@ class ModelRunner:
 
     def __init__(self, model: LoadedModel, config: EngineConfig) -> None:
         """Record the model's program and reserve its KV cache. Raises `ConfigError` for what this machine lacks."""
-        self.isa = choose_isa(config.isa)
+        self.isa = choose_isa(config.isa or read_environment().isa)
         self.num_threads = model.pool.num_threads
         self.block_size = KV_BLOCK_TOKENS
         self._config = model.config

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pelton._native import ThreadPool
-from pelton.compute.native import count_default_threads
+from pelton.compute.native import choose_threads
 from pelton.core.config import EngineConfig
 from pelton.core.errors import ModelFileError
 from pelton.core.model_config import ModelConfig
@@ -42,10 +42,9 @@ class LoadedModel:
 def load_model(path: Path, config: EngineConfig | None = None) -> LoadedModel:
     """Read the GGUF model at `path`; its weights are packed on `config.threads` threads.
 
-    Raises `ModelNotFoundError`, `ModelFileError` or `UnsupportedModelError`.
+    Raises `ModelNotFoundError`, `ModelFileError` or `UnsupportedModelError`, and `ConfigError` for too many threads.
     """
-    threads = (config or EngineConfig()).threads or count_default_threads()
-    pool = ThreadPool(threads)
+    pool = ThreadPool(choose_threads((config or EngineConfig()).threads))
     with open_gguf(path) as file, ThreadPoolExecutor(max_workers=1) as background:
         family = get_family(file.metadata.get("general.architecture"))
         # The tokenizer takes as long as the weights; native packing leaves the interpreter to it.

@@ -69,7 +69,9 @@ def explain_failure(output: str, code: int, interpreter: str) -> str:
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     if not lines:
         return f"pip ended with status {code} and said nothing"
-    return f"pip says: {_clean(errors[0] if errors else lines[-1])}"
+    # With retries off, pip is silent about an index that does not answer; then it has seen no version at all.
+    hint = "; perhaps the package index could not be reached" if "from versions: none" in output else ""
+    return f"pip says: {_clean(errors[0] if errors else lines[-1])}{hint}"
 
 
 def _run(command: list[str], log: Path, tick: Callable[[], None]) -> int:
