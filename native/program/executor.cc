@@ -117,14 +117,60 @@ void Program::run(const Batch& batch, KvCache& cache) {
 void Program::prepare_stages() {
   std::fill(node_seconds_.begin(), node_seconds_.end(), 0.0);
   node_costs_.clear();
+  const std::int64_t num_threads = pool_->num_threads();
+  auto claim = claims_.begin();
   for (Stage& stage : stages_) {
     for (std::size_t i = stage.begin; i < stage.end; ++i) {
       stage.num_items = nodes_[i]->prepare(step_);
       node_costs_.push_back(nodes_[i]->cost(step_));
     }
-    stage.next.store(0, std::memory_order_relaxed);
-    stage.num_done.store(0, std::memory_order_relaxed);
+    for (std::int64_t t = 0; t < num_threads; ++t, ++claim) {
+      claim->next.store(stage.num_items * t / num_threads, std::memory_order_relaxed);
+      claim->end = stage.num_items * (t + 1) / num_threads;
+    }
+    stage.num_arrived.store(0, std::memory_order_relaxed);
+    stage.is_done.store(stage.num_items == 0, std::memory_order_relaxed);
   }
+}
+
+template <typename Charge>
+void Program::run_item(const Stage& stage, std::int64_t item, int thread, const Charge& charge) {
+  for (std::size_t i = stage.begin; i < stage.end; ++i) {
+    nodes_[i]->run(step_, item, thread);
+    charge(i);
+  }
+}
+
+// Runs this thread's items of a stage, then what is left of the others'; returns how many.
+template <typename Charge>
+std::int64_t Program::run_claims(std::size_t index, int thread, const Charge& charge) {
+  const int num_threads = pool_->num_threads();
+  const std::size_t first = index * static_cast<std::size_t>(num_threads);
+  std::int64_t num_mine = 0;
+  for (int offset = 0; offset < num_threads; ++offset) {
+    Claim& claim = claims_[first + static_cast<std::size_t>((thread + offset) % num_threads)];
+    // Looking first keeps a finished run's line shared.
+    while (claim.next.load(std::memory_order_relaxed) < claim.end) {
+      const std::int64_t item = claim.next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= claim.end) break;
+      run_item(stages_[index], item, thread, charge);
+      ++num_mine;
+    }
+  }
+  return num_mine;
+}
+
+// For the thread that did the last item of a stage. It goes on with the following stages as long as they have a single
+// item (a decode's row-wise work): handing that to another thread costs more than the work.
+template <typename Charge>
+void Program::finish_stage(std::size_t index, int thread, const Charge& charge) {
+  std::size_t last = index;
+  while (last + 1 < stages_.size() && stages_[last + 1].num_items <= 1) {
+    ++last;
+    if (stages_[last].num_items == 1) run_item(stages_[last], 0, thread, charge);
+  }
+  // Last first: whoever sees a stage done finds those behind it done as well.
+  for (std::size_t i = last + 1; i > index; --i) stages_[i - 1].is_done.store(true, std::memory_order_release);
 }
 
 void Program::run_stages(int thread) {
@@ -136,21 +182,18 @@ void Program::run_stages(int thread) {
     node_seconds_[node] += std::chrono::duration<double>(after - before).count();
     before = after;
   };
-  for (Stage& stage : stages_) {
-    // A thread that comes late passes over what others have finished.
-    if (stage.num_done.load(std::memory_order_acquire) == stage.num_items) continue;
-    std::int64_t num_mine = 0;
-    for (std::int64_t item = stage.next.fetch_add(1, std::memory_order_relaxed); item < stage.num_items;
-         item = stage.next.fetch_add(1, std::memory_order_relaxed)) {
-      for (std::size_t i = stage.begin; i < stage.end; ++i) {
-        nodes_[i]->run(step_, item, thread);
-        charge(i);
-      }
-      ++num_mine;
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    Stage& stage = stages_[s];
+    // Done by others already, perhaps while this thread was kept from running.
+    if (stage.is_done.load(std::memory_order_acquire)) continue;
+    const std::int64_t num_mine = run_claims(s, thread, charge);
+    if (num_mine > 0 &&
+        stage.num_arrived.fetch_add(num_mine, std::memory_order_acq_rel) + num_mine == stage.num_items) {
+      finish_stage(s, thread, charge);
+    } else {
+      spin_until([&] { return stage.is_done.load(std::memory_order_acquire); });
+      charge(stage.end - 1);
     }
-    if (num_mine > 0) stage.num_done.fetch_add(num_mine, std::memory_order_acq_rel);
-    spin_until([&] { return stage.num_done.load(std::memory_order_acquire) == stage.num_items; });
-    charge(stage.end - 1);
   }
 }
 

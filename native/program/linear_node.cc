@@ -10,8 +10,10 @@ namespace {
 // Activations of a token chunk that stay in the second-level cache while a block of tiles passes over them.
 constexpr std::int64_t kChunkBytes = 256 * 1024;
 constexpr std::int64_t kItemsPerThread = 8;
-// Fewer bytes than this are not worth an item of their own: claiming costs some tens of nanoseconds.
-constexpr double kMinItemBytes = 32 * 1024;
+// Fewer bytes (times rows) than this are not worth an item of their own.
+constexpr double kMinItemBytes = 16 * 1024;
+
+std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
 class LinearNode : public Node {
  public:
@@ -36,13 +38,15 @@ class LinearNode : public Node {
     const std::int64_t cols = parts_[0].weight->cols();
     const std::int64_t element_bytes = parts_[0].weight->is_float() ? 4 : 1;
     chunk_ = std::clamp<std::int64_t>(kChunkBytes / (cols * element_bytes) / 16 * 16, 16, 512);
-    const std::int64_t wanted = kItemsPerThread * step.pool->num_threads();
-    const double tile_bytes = num_bytes_ / static_cast<double>(num_tiles_) * static_cast<double>(num_rows);
-    const auto min_tiles = static_cast<std::int64_t>(kMinItemBytes / tile_bytes);
-    tiles_per_item_ = std::clamp<std::int64_t>(num_tiles_ / wanted, 1 + min_tiles, num_tiles_ + min_tiles);
-    const std::int64_t tile_items = (num_tiles_ + tiles_per_item_ - 1) / tiles_per_item_;
+    const std::int64_t num_threads = step.pool->num_threads();
+    const std::int64_t wanted = kItemsPerThread * num_threads;
+    const double tile_work = num_bytes_ / static_cast<double>(num_tiles_) * static_cast<double>(num_rows);
+    const auto enough = static_cast<std::int64_t>(kMinItemBytes / tile_work) + 1;
+    // Every thread gets an item, however small.
+    tiles_per_item_ = std::min(std::max(num_tiles_ / wanted, enough), divide_up(num_tiles_, num_threads));
+    const std::int64_t tile_items = divide_up(num_tiles_, tiles_per_item_);
     // Too few tiles for the threads: divide the tokens as well.
-    token_items_ = tile_items >= wanted ? 1 : std::min((wanted + tile_items - 1) / tile_items, (num_rows + 31) / 32);
+    token_items_ = tile_items >= wanted ? 1 : std::min(divide_up(wanted, tile_items), divide_up(num_rows, 32));
     return tile_items * token_items_;
   }
 

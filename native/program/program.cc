@@ -137,6 +137,7 @@ void Program::seal(int logits) {
     }
     stages_.back().end = i + 1;
   }
+  claims_.resize(stages_.size() * static_cast<std::size_t>(pool_->num_threads()));
   node_seconds_.assign(nodes_.size(), 0.0);
 }
 

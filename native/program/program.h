@@ -68,8 +68,15 @@ class Program {
     std::size_t begin = 0;
     std::size_t end = 0;
     std::int64_t num_items = 0;
-    alignas(64) std::atomic<std::int64_t> next{0};
-    alignas(64) std::atomic<std::int64_t> num_done{0};
+    alignas(64) std::atomic<std::int64_t> num_arrived{0};
+    alignas(64) std::atomic<bool> is_done{false};
+  };
+
+  // One thread's run of a stage's items. The owner takes them in order, which keeps its memory streams whole; a thread
+  // that has none left takes from the others' runs.
+  struct alignas(64) Claim {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
   };
 
   const BufferSpec& spec(int buffer) const;
@@ -79,12 +86,19 @@ class Program {
   void lay_out(const Batch& batch);
   void fill_positions(const Batch& batch);
   void prepare_stages();
+  template <typename Charge>
+  void run_item(const Stage& stage, std::int64_t item, int thread, const Charge& charge);
+  template <typename Charge>
+  std::int64_t run_claims(std::size_t index, int thread, const Charge& charge);
+  template <typename Charge>
+  void finish_stage(std::size_t index, int thread, const Charge& charge);
   void run_stages(int thread);
 
   std::shared_ptr<ThreadPool> pool_;
   std::vector<BufferSpec> buffers_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::deque<Stage> stages_;
+  std::deque<Claim> claims_;  // [stages, threads]
   RopeTable rope_;
   std::int64_t vocab_size_ = 0;
   std::int64_t num_heads_ = 0;
