@@ -120,8 +120,10 @@ def test_template_is_stopped_before_it_takes_time_and_memory(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TOO_LONG))
-def test_template_is_stopped_by_the_clock(name: str) -> None:
-    assert "takes more than 1 s" in run(TOO_LONG[name])
+def test_template_that_never_ends_is_stopped(name: str) -> None:
+    # Which limit comes first depends on the machine: its clock, or the budget of work.
+    message = run(TOO_LONG[name])
+    assert "takes more than 1 s" in message or "does too much work" in message
 
 
 def test_file_is_not_read(tmp_path: Path) -> None:

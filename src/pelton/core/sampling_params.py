@@ -29,7 +29,7 @@ class SamplingParams:
 
     max_tokens: int | None = option(
         None,
-        "Most tokens to generate; unset means up to the end of the context.",
+        "Most tokens to generate; the end of the context comes first if it is nearer.",
         minimum=1,
         maximum=MAX_TOKEN_COUNT,
         unit="tokens",
