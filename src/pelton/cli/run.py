@@ -28,8 +28,8 @@ EXAMPLES = (
 
 # What `run` changes in SamplingParams' defaults, which are neutral (temperature 1, no cut). Small chat models wander
 # off when every unlikely token keeps its full weight; 0.7 and 0.95 keep variety and cut the tail. `--temperature 1
-# --top-p 1` is the model's own distribution, `--temperature 0` its most likely answer. A small model may also never find
-# an end; 1024 tokens are a long answer, and the closing line says when that ended it.
+# --top-p 1` is the model's own distribution, `--temperature 0` its most likely answer. A small model may also never
+# find an end; 1024 tokens are a long answer, and the closing line says when that ended it.
 RUN_DEFAULTS = {"temperature": 0.7, "top_p": 0.95, "max_tokens": 1024}
 
 SAMPLING_OPTIONS = OptionGroup.from_dataclass(SamplingParams, defaults=RUN_DEFAULTS, hidden=("logprobs",))

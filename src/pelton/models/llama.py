@@ -75,6 +75,7 @@ def read_config(values: Mapping[str, object], source: TensorSource, vocab_size: 
         norm_eps=meta.get_float("attention.layer_norm_rms_epsilon"),
         rope=_read_rope(meta, head_dim, source),
         tie_word_embeddings=not source.has("output.weight"),
+        sliding_window=meta.get_int("attention.sliding_window") if meta.has("attention.sliding_window") else None,
     )
 
 
@@ -99,9 +100,6 @@ def _read_rope(meta: Metadata, head_dim: int, source: TensorSource) -> RopeConfi
         raise UnsupportedModelError(
             f"llama.rope.scaling.type is {kind!r}; supported: none, linear, yarn, and rope_freqs.weight"
         )
-    magnitude = None
-    if meta.has("rope.scaling.attn_factor"):
-        magnitude = meta.get_float("rope.scaling.attn_factor") * (0.1 * math.log(max(factor, 1.0)) + 1.0)
     return RopeConfig(
         num_dims=num_dims,
         theta=theta,
@@ -110,8 +108,19 @@ def _read_rope(meta: Metadata, head_dim: int, source: TensorSource) -> RopeConfi
         original_context=meta.get_int("rope.scaling.original_context_length", meta.get_int("context_length")),
         yarn_beta_fast=meta.get_float("rope.scaling.yarn_beta_fast", 32.0),
         yarn_beta_slow=meta.get_float("rope.scaling.yarn_beta_slow", 1.0),
-        yarn_attention_factor=magnitude,
+        yarn_attention_factor=_read_yarn_magnitude(meta, factor),
     )
+
+
+def _read_yarn_magnitude(meta: Metadata, factor: float) -> float | None:
+    """The file's factor on cosine and sine, times YaRN's own; None where the file leaves YaRN's own."""
+    for key in ("rope.scaling.yarn_ext_factor", "rope.scaling.yarn_log_multiplier"):
+        if meta.has(key) and meta.get_float(key) != 1.0:
+            raise UnsupportedModelError(f"llama.{key} is {meta.get_float(key)}; supported: 1, or no such key")
+    keys = [key for key in ("rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor") if meta.has(key)]
+    if not keys:
+        return None
+    return math.prod(meta.get_float(key) for key in keys) * (0.1 * math.log(max(factor, 1.0)) + 1.0)
 
 
 def load_weights(config: ModelConfig, source: TensorSource) -> LlamaWeights:
