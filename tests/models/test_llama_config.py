@@ -65,7 +65,7 @@ def test_yarn_keys_multiply_its_own_magnitude():
     assert read(yarn).rope.yarn_attention_factor is None
     rope = read(yarn | {"llama.rope.scaling.attn_factor": 0.5}).rope
     assert rope.yarn_attention_factor == pytest.approx(0.5 * (0.1 * math.log(4) + 1))
-    with pytest.raises(UnsupportedModelError, match="yarn_ext_factor is 0.5"):
+    with pytest.raises(UnsupportedModelError, match=r"yarn_ext_factor is 0\.5"):
         read(yarn | {"llama.rope.scaling.yarn_ext_factor": 0.5})
 
 
