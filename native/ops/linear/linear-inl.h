@@ -108,6 +108,7 @@ struct Affine {
     const std::uint16_t* super_at = w.super_scales(tile);
     const std::uint16_t* super_min_at = w.super_mins(tile);
     V acc[kTokens];
+#pragma GCC unroll 16
     for (int t = 0; t < kTokens; ++t) acc[t] = zero();
     for (std::int64_t unit = 0; unit < units; ++unit) {
       Code codes[8];
@@ -130,6 +131,7 @@ struct Affine {
         }
       }
     }
+#pragma GCC unroll 16
     for (int t = 0; t < kTokens; ++t) store_result(args, token + t, tile * kTileRows + half * kLanes, acc[t]);
   }
 
@@ -176,12 +178,14 @@ struct Float {
     const std::uint8_t* codes = args.weight->codes(tile);
     const float* x = args.x + token * cols;
     V acc[kTokens];
+#pragma GCC unroll 16
     for (int t = 0; t < kTokens; ++t) acc[t] = zero();
     for (std::int64_t k = 0; k < cols; ++k) {
       const V w = load_weight(codes, k * 16 + half * kLanes);
 #pragma GCC unroll 16
       for (int t = 0; t < kTokens; ++t) acc[t] = fma(w, set1(x[t * cols + k]), acc[t]);
     }
+#pragma GCC unroll 16
     for (int t = 0; t < kTokens; ++t) store_result(args, token + t, tile * kTileRows + half * kLanes, acc[t]);
   }
 
