@@ -152,7 +152,11 @@ void test_quantize(const KernelTable& scalar, const std::vector<Target>& targets
     x[6 * kCols + i] = (i % 2 == 0 ? 1.0F : -1.0F) * (static_cast<float>(i) + 0.5F) / 127.0F;
   }
   x[6 * kCols] = 1.0F;
+  for (std::size_t i = 7 * kCols; i < 8 * kCols; ++i) x[i] *= 1e-38F;
   const Acts expected(scalar, x, kCols);
+  for (std::size_t g = 7 * 3; g < 8 * 3; ++g) {
+    require(expected.quant.scale[g] < 1e-36F, "quantize: the smallest numbers must not become NaN");
+  }
   for (const Target& target : targets) {
     const Acts actual(*target.kernels, x, kCols);
     require_same_bits(actual.memory.data(), expected.memory.data(), expected.memory.size(), "quantize " + target.name);
