@@ -2,7 +2,34 @@
 
 #include "base/check.h"
 
+#if defined(PELTON_X86)
+#include <cpuid.h>
+#elif defined(PELTON_AARCH64)
+#include <sys/auxv.h>
+#endif
+
 namespace pelton {
+
+namespace {
+
+#if defined(PELTON_AVX_VNNI)
+// Intel SDM vol. 2A, CPUID leaf 7, subleaf 1: EAX bit 4. Asked here because not every compiler's
+// __builtin_cpu_supports knows the name.
+bool has_avx_vnni() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
+}
+#endif
+
+#if defined(PELTON_AARCH64)
+// HWCAP_ASIMDDP, bit 20 of AT_HWCAP (Linux, arch/arm64/include/uapi/asm/hwcap.h).
+bool has_dot_product() { return (getauxval(AT_HWCAP) & (1ul << 20)) != 0; }
+#endif
+
+}  // namespace
 
 const char* isa_name(Isa isa) {
   switch (isa) {
@@ -10,23 +37,32 @@ const char* isa_name(Isa isa) {
       return "scalar";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvxVnni:
+      return "avx_vnni";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kNeon:
+      return "neon";
   }
   return "scalar";
 }
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> isas{Isa::kScalar};
-#ifdef PELTON_X86
+#if defined(PELTON_X86)
   __builtin_cpu_init();
   const bool has_avx2 =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (has_avx2) isas.push_back(Isa::kAvx2);
+#if defined(PELTON_AVX_VNNI)
+  if (has_avx2 && has_avx_vnni()) isas.push_back(Isa::kAvxVnni);
+#endif
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                           __builtin_cpu_supports("avx512vnni");
   if (has_avx512) isas.push_back(Isa::kAvx512);
+#elif defined(PELTON_AARCH64)
+  if (has_dot_product()) isas.push_back(Isa::kNeon);
 #endif
   return isas;
 }

@@ -7,7 +7,7 @@
 
 namespace pelton {
 
-enum class Isa : std::uint8_t { kScalar = 0, kAvx2 = 1, kAvx512 = 2 };
+enum class Isa : std::uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512, kNeon };
 
 const char* isa_name(Isa isa);
 

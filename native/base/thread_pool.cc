@@ -22,6 +22,9 @@ bool is_open(std::uint64_t region) { return region % 2 == 1; }
 void pause_cpu() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  // `yield` does nothing on most Arm cores; an `isb` empties the pipeline, some tens of cycles.
+  asm volatile("isb");
 #else
   std::this_thread::yield();
 #endif

@@ -1,12 +1,8 @@
 // AVX2 with FMA and F16C: one 256-bit register is a vector of 8 lanes. See simd/README.md for the operations.
-#pragma once
-
-#include <immintrin.h>
-
-#include <cstdint>
-#include <cstring>
-
-namespace pelton::avx2 {
+//
+// Shared by avx2 and avx_vnni: what multiplies codes (`IV Code kCodeOffset dot`) comes from dot_maddubs.h or
+// dot_vnni256.h, included before. All of them are included inside the ISA's namespace, hence no include guards and no
+// includes of their own.
 
 inline constexpr int kLanes = 8;
 // Rows that a register-blocked loop may hold: 16 registers.
@@ -18,9 +14,6 @@ inline constexpr int kValueVecs = 4;
 
 struct V {
   __m256 v;
-};
-struct IV {
-  __m256i v;
 };
 
 inline V zero() { return {_mm256_setzero_ps()}; }
@@ -82,14 +75,6 @@ inline IV iset1(std::int32_t x) { return {_mm256_set1_epi32(x)}; }
 inline V to_f32(IV a) { return {_mm256_cvtepi32_ps(a.v)}; }
 
 // --- codes: one register per step of 4 inputs x kLanes rows ----------------------------------------------------------
-struct Code {
-  __m256i v;
-};
-
-// 8-bit codes are used signed (128 taken off), because an unsigned 8-bit product pair overflows the 16 bits of
-// vpmaddubsw; the caller adds 128 x the activation sum back through the zero point.
-template <int kBits>
-inline constexpr int kCodeOffset = kBits == 8 ? 128 : 0;
 
 inline __m256i load_line(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
@@ -101,8 +86,8 @@ template <int kBits>
 inline void load_codes(const std::uint8_t* tile, int half, Code (&c)[8]) {
   const std::uint8_t* p = tile + half * 32;
   if constexpr (kBits == 8) {
-    const __m256i flip = _mm256_set1_epi8(static_cast<char>(-128));
-  #pragma GCC unroll 8
+    const __m256i flip = _mm256_set1_epi8(static_cast<char>(kCodeOffset<8>));
+#pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) c[i].v = _mm256_xor_si256(load_line(p + i * 64), flip);
     return;
   }
@@ -141,31 +126,3 @@ inline void load_codes(const std::uint8_t* tile, int half, Code (&c)[8]) {
     }
   }
 }
-
-// How many vpmaddubsw results of kBits-bit codes can be added in 16 bits: 2 x (2^bits - 1) x 127 each.
-template <int kBits>
-inline constexpr int kStepsPerSum = kBits <= 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
-
-// acc + sum over steps kFrom..kTo-1 of code x activation: exact in 32 bits.
-template <int kBits, int kFrom, int kTo>
-inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  constexpr int kRun = kStepsPerSum<kBits> < kTo - kFrom ? kStepsPerSum<kBits> : kTo - kFrom;
-#pragma GCC unroll 8
-  for (int i = kFrom; i < kTo; i += kRun) {
-    __m256i sum = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (int j = i; j < i + kRun; ++j) {
-      std::int32_t four;
-      std::memcpy(&four, a + j * 4, 4);
-      const __m256i x = _mm256_set1_epi32(four);
-      const __m256i product = kBits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(c[j].v), _mm256_sign_epi8(x, c[j].v))
-                                         : _mm256_maddubs_epi16(c[j].v, x);
-      sum = j == i ? product : _mm256_add_epi16(sum, product);
-    }
-    acc.v = _mm256_add_epi32(acc.v, _mm256_madd_epi16(sum, ones));
-  }
-  return acc;
-}
-
-}  // namespace pelton::avx2

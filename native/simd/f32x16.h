@@ -10,7 +10,7 @@ struct F32x16 {
 template <typename F>
 inline F32x16 map16(F f) {
   F32x16 r;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
   for (int i = 0; i < kParts; ++i) r.part[i] = f(i);
   return r;
 }

@@ -159,6 +159,15 @@ def test_doctor_names_the_isa_the_environment_forces(cli) -> None:
     assert "scalar (PELTON_ISA)" in cli.run("doctor").out
 
 
+def test_doctor_names_the_isas_available_when_the_environment_asks_for_another(cli) -> None:
+    cli.monkeypatch.setenv("PELTON_ISA", "neon")
+    state = NativeState(("scalar", "avx2"), "avx2", 3)
+    cli.monkeypatch.setattr(doctor_command, "inspect_native", lambda: state)
+    outcome = cli.run("doctor")
+    assert outcome.code == 1
+    assert "PELTON_ISA is 'neon'; available on this machine: scalar, avx2" in outcome.out
+
+
 def test_doctor_without_the_native_module_says_so_and_fails(cli) -> None:
     state = NativeState(error="the native module cannot be loaded: no such file")
     cli.monkeypatch.setattr(doctor_command, "inspect_native", lambda: state)

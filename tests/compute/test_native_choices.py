@@ -8,6 +8,7 @@ import pytest
 
 from pelton._native import available_isas
 from pelton.compute.native import choose_isa, choose_threads, count_default_threads
+from pelton.core.config import ISA_NAMES
 from pelton.core.errors import ConfigError
 
 
@@ -17,8 +18,13 @@ def test_the_best_isa_is_the_default():
 
 
 def test_an_isa_this_machine_lacks_is_refused_with_those_it_has():
-    with pytest.raises(ConfigError, match=r"neon.*scalar"):
-        choose_isa("neon")
+    lacking = next(name for name in ISA_NAMES if name not in available_isas())
+    with pytest.raises(ConfigError, match=f"isa is '{lacking}'; available on this machine: scalar"):
+        choose_isa(lacking)
+
+
+def test_every_available_isa_has_a_name_in_the_options():
+    assert set(available_isas()) <= set(ISA_NAMES)
 
 
 def test_default_threads_stay_within_the_affinity():

@@ -100,6 +100,14 @@ def test_nan_in_a_row_stays_in_that_row_as_nan(isa, rng, pool):
 
 
 @pytest.mark.parametrize("isa", ISAS)
+def test_a_row_of_the_smallest_numbers_gives_zeros_and_not_nan(isa, rng, pool):
+    x = (rng.standard_normal((2, 64)) * 1e-38).astype(np.float32)
+    weight = make_weight(rng, "Q8_0", 20, 64, pool)
+    actual = run_native(linear_forward(pack_f32(x, pool), weight), make_token_batch(2), isa, pool)
+    np.testing.assert_allclose(actual, np.zeros_like(actual), atol=1e-34)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 def test_residual_add_and_merged_linears_change_no_bit(isa, rng, pool):
     x = pack_f32(rng.standard_normal((9, 64)), pool)
     first, second = make_weight(rng, "Q4_1", 64, 64, pool), make_weight(rng, "Q4_1", 64, 64, pool)

@@ -21,7 +21,8 @@ inline void quantize_row(const float* x, std::int64_t token, const QuantActs& ou
     const F32x16 high = load16(x + g * 32 + 16);
     const F32x16 magnitude = map16([&](int i) { return max(abs(low.part[i]), abs(high.part[i])); });
     const float amax = max_lanes(magnitude);
-    const float inverse = amax > 0.0F ? 127.0F / amax : 0.0F;
+    // Below, the quotient would be infinite or close to it; the group then counts as zeros.
+    const float inverse = amax > 1e-36F ? 127.0F / amax : 0.0F;
     const float first = quantize16(low, set1(inverse), q + g * 32);
     const float second = quantize16(high, set1(inverse), q + g * 32 + 16);
     // NaN and infinity in a row must come out as NaN, not as some number.

@@ -34,7 +34,8 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print one JSON obj
     environment = read_environment()
     native = inspect_native()
     if native.error is None and environment.isa is not None and environment.isa not in native.available:
-        native = native._replace(error=f"PELTON_ISA is {environment.isa}, which this machine does not have")
+        allowed = ", ".join(native.available)
+        native = native._replace(error=f"PELTON_ISA is {environment.isa!r}; available on this machine: {allowed}")
     report = make_report(environment, native)
     if json:
         terminal.write_json(report)

@@ -10,7 +10,8 @@ from pathlib import Path
 from pelton.core.errors import InvalidParameterError
 from pelton.core.fields import check_number_types, option, validate_options
 
-ISA_NAMES = ("scalar", "avx2", "avx512")
+# All that Pelton has kernels for; the native module says which of them this machine and this build have.
+ISA_NAMES = ("scalar", "avx2", "avx_vnni", "avx512", "neon")
 KV_CACHE_DTYPES = ("f16", "f32")
 
 
