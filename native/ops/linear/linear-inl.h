@@ -69,8 +69,19 @@ inline void store_result(const LinearArgs& args, std::int64_t token, std::int64_
   for (std::int64_t i = 0; i < n; ++i) y[i] = args.accumulate ? y[i] + tmp[i] : tmp[i];
 }
 
-template <int kFormat>
-struct Affine {
+// Runs `kernel` over tokens [token, end) in blocks of kTokens, then of half as many, down to one.
+template <int kTokens, typename Kernel>
+inline void run_blocks(const Kernel& kernel, std::int64_t token, std::int64_t end) {
+  for (; token + kTokens <= end; token += kTokens) kernel.template run<kTokens>(token);
+  if constexpr (kTokens > 1) run_blocks<kTokens / 2>(kernel, token, end);
+}
+
+// Units whose unpacked codes are kept for all token blocks of a tile: 8192 inputs, 128 KB of the second-level cache.
+inline constexpr std::int64_t kMaxStripUnits = 256;
+
+// kLanes rows of one tile of an affine weight. With kHasStrip the codes come unpacked from `strip`, [units, 8].
+template <int kFormat, bool kHasStrip>
+struct AffineRows {
   static constexpr const PackedFormat& kF = kFormats[kFormat];
   static constexpr int kBits = kF.bits;
   static constexpr int kGroup = kF.group;
@@ -78,7 +89,12 @@ struct Affine {
   static constexpr int kGroupsPerSuper = kSuperCols / kGroup;
   static constexpr int kZero = kF.zero_point - kCodeOffset<kBits>;
 
-  // One group of one unit for one token. `g` is the group within the unit.
+  const LinearArgs& args;
+  std::int64_t tile;
+  int half;
+  const Code* strip;
+
+  // One group of one unit for one token. `kG` is the group within the unit.
   template <int kG>
   static inline V add_group(V acc, const Code (&codes)[8], V scale, V min, const QuantActs& a, std::int64_t token,
                             std::int64_t unit) {
@@ -99,7 +115,7 @@ struct Affine {
   }
 
   template <int kTokens>
-  static inline void half_tile(const LinearArgs& args, std::int64_t tile, int half, std::int64_t token) {
+  inline void run(std::int64_t token) const {
     const PackedWeight& w = *args.weight;
     const QuantActs& a = *args.quant;
     const std::int64_t units = w.cols() / kUnitCols;
@@ -113,7 +129,12 @@ struct Affine {
     for (int t = 0; t < kTokens; ++t) acc[t] = zero();
     for (std::int64_t unit = 0; unit < units; ++unit) {
       Code codes[8];
-      load_codes<kBits>(codes_at + unit * 64 * kBits, half, codes);
+      if constexpr (kHasStrip) {
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) codes[i] = strip[unit * 8 + i];
+      } else {
+        load_codes<kBits>(codes_at + unit * 64 * kBits, half, codes);
+      }
       V scale[kGroupsPerUnit];
       V min[kGroupsPerUnit];
       for (int g = 0; g < kGroupsPerUnit; ++g) {
@@ -135,33 +156,50 @@ struct Affine {
 #pragma GCC unroll 16
     for (int t = 0; t < kTokens; ++t) store_result(args, token + t, tile * kTileRows + half * kLanes, acc[t]);
   }
+};
 
-  template <int kTokens>
-  static inline std::int64_t token_blocks(const LinearArgs& args, std::int64_t tile, std::int64_t token,
-                                          std::int64_t token_end) {
-    for (; token + kTokens <= token_end; token += kTokens) {
-      for (int half = 0; half < 16 / kLanes; ++half) half_tile<kTokens>(args, tile, half, token);
+template <int kFormat>
+struct Affine {
+  static constexpr int kBits = kFormats[kFormat].bits;
+
+  // Many tokens: the codes are unpacked once for all of them.
+  static void run_with_strip(const LinearArgs& args, std::int64_t tile, int half, std::int64_t token_begin,
+                             std::int64_t token_end) {
+    Code strip[kMaxStripUnits * 8];
+    const std::int64_t units = args.weight->cols() / kUnitCols;
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+      Code codes[8];
+      load_codes<kBits>(args.weight->codes(tile) + unit * 64 * kBits, half, codes);
+      for (int i = 0; i < 8; ++i) strip[unit * 8 + i] = codes[i];
     }
-    return token;
+    run_blocks<kMaxTokenBlock>(AffineRows<kFormat, true>{args, tile, half, strip}, token_begin, token_end);
   }
 
   static void run(const LinearArgs& args, std::int64_t tile_begin, std::int64_t tile_end, std::int64_t token_begin,
                   std::int64_t token_end) {
+    const bool has_strip =
+        token_end - token_begin >= 2 * kMaxTokenBlock && args.weight->cols() / kUnitCols <= kMaxStripUnits;
     for (std::int64_t tile = tile_begin; tile < tile_end; ++tile) {
-      std::int64_t token = token_begin;
-      if constexpr (kMaxTokenBlock >= 16) token = token_blocks<16>(args, tile, token, token_end);
-      if constexpr (kMaxTokenBlock >= 8) token = token_blocks<8>(args, tile, token, token_end);
-      if constexpr (kMaxTokenBlock >= 4) token = token_blocks<4>(args, tile, token, token_end);
-      if constexpr (kMaxTokenBlock >= 2) token = token_blocks<2>(args, tile, token, token_end);
-      token_blocks<1>(args, tile, token, token_end);
+      for (int half = 0; half < 16 / kLanes; ++half) {
+        if (has_strip) {
+          run_with_strip(args, tile, half, token_begin, token_end);
+        } else {
+          run_blocks<kMaxTokenBlock>(AffineRows<kFormat, false>{args, tile, half, nullptr}, token_begin, token_end);
+        }
+      }
     }
   }
 };
 
 // --- float weights ---------------------------------------------------------------------------------------------------
 
+// kLanes rows of one tile of a float weight.
 template <int kFormat>
-struct Float {
+struct FloatRows {
+  const LinearArgs& args;
+  std::int64_t tile;
+  int half;
+
   static inline V load_weight(const std::uint8_t* codes, std::int64_t at) {
     constexpr BlockType kType = kFormats[kFormat].type;
     if constexpr (kType == BlockType::kF32) {
@@ -174,7 +212,7 @@ struct Float {
   }
 
   template <int kTokens>
-  static inline void half_tile(const LinearArgs& args, std::int64_t tile, int half, std::int64_t token) {
+  inline void run(std::int64_t token) const {
     const std::int64_t cols = args.weight->cols();
     const std::uint8_t* codes = args.weight->codes(tile);
     const float* x = args.x + token * cols;
@@ -189,22 +227,16 @@ struct Float {
 #pragma GCC unroll 16
     for (int t = 0; t < kTokens; ++t) store_result(args, token + t, tile * kTileRows + half * kLanes, acc[t]);
   }
+};
 
-  template <int kTokens>
-  static inline std::int64_t token_blocks(const LinearArgs& args, std::int64_t tile, std::int64_t token,
-                                          std::int64_t token_end) {
-    for (; token + kTokens <= token_end; token += kTokens) {
-      for (int half = 0; half < 16 / kLanes; ++half) half_tile<kTokens>(args, tile, half, token);
-    }
-    return token;
-  }
-
+template <int kFormat>
+struct Float {
   static void run(const LinearArgs& args, std::int64_t tile_begin, std::int64_t tile_end, std::int64_t token_begin,
                   std::int64_t token_end) {
     for (std::int64_t tile = tile_begin; tile < tile_end; ++tile) {
-      std::int64_t token = token_blocks<8>(args, tile, token_begin, token_end);
-      token = token_blocks<4>(args, tile, token, token_end);
-      token_blocks<1>(args, tile, token, token_end);
+      for (int half = 0; half < 16 / kLanes; ++half) {
+        run_blocks<8>(FloatRows<kFormat>{args, tile, half}, token_begin, token_end);
+      }
     }
   }
 };
