@@ -11,7 +11,7 @@ from pelton.core.errors import InvalidParameterError
 from pelton.core.fields import check_number_types, option, validate_options
 
 ISA_NAMES = ("scalar", "avx2", "avx512")
-KV_CACHE_DTYPES = ("f16", "f32")
+KV_CACHE_DTYPES = ("f16", "bf16", "f32", "int8", "int4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
