@@ -56,8 +56,9 @@ inline void score_blocks(const KvLayer& kv, const std::uint8_t* const* keys, con
     KeyLine<kDtype> lines[kBlocks];
 #pragma GCC unroll 16
     for (int b = 0; b < kBlocks; ++b) {
-      // Blocks lie apart, so the hardware's own prefetcher starts anew at each.
-      __builtin_prefetch(keys[b + kBlocks] + at);
+      // Blocks lie apart, so the hardware's own prefetcher starts anew at each. Into the second cache: prefetches
+      // into the first wait for its few line fill buffers.
+      __builtin_prefetch(keys[b + kBlocks] + at, 0, 2);
       lines[b].open(keys[b] + at);
     }
 #pragma GCC unroll 8
@@ -198,7 +199,7 @@ inline void value_rows(const SpanView& span, std::int64_t dim, const float* weig
     for (std::int64_t j = 0; j < n; ++j, token += token_bytes, ahead += token_bytes) {
       if (j % kTokensPerLine == 0) {
 #pragma GCC unroll 16
-        for (std::int64_t i = 0; i < kReadBytes; i += 64) __builtin_prefetch(ahead + i);
+        for (std::int64_t i = 0; i < kReadBytes; i += 64) __builtin_prefetch(ahead + i, 0, 2);
       }
       F32x16 x[kVecs];
       load_values<kDtype, kVecs>(token, dim, x);
