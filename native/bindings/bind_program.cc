@@ -68,8 +68,18 @@ nb::object dequantize(const PackedWeight& weight) {
 }
 
 KvDtype parse_kv_dtype(const std::string& name) {
-  check(name == "f16" || name == "f32", "kv dtype is '" + name + "'; allowed: f16, f32");
-  return name == "f16" ? KvDtype::kF16 : KvDtype::kF32;
+  constexpr std::pair<const char*, KvDtype> kNames[] = {{"f16", KvDtype::kF16},
+                                                        {"bf16", KvDtype::kBf16},
+                                                        {"f32", KvDtype::kF32},
+                                                        {"int8", KvDtype::kI8},
+                                                        {"int4", KvDtype::kI4}};
+  std::string allowed;
+  for (const auto& [known, dtype] : kNames) {
+    if (name == known) return dtype;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(known);
+  }
+  check(false, "kv dtype is '" + name + "'; allowed: " + allowed);
+  return KvDtype::kF16;
 }
 
 Rows parse_rows(const std::string& name) {
@@ -103,9 +113,10 @@ void bind_build(nb::class_<Program>& program) {
       .def("rope", &Program::rope, "x"_a, "head_dim"_a)
       .def("store_kv", &Program::store_kv, "k"_a, "v"_a, "layer"_a)
       .def("attend", [](Program& p, int q, int out, std::int64_t layer, std::int64_t num_heads, std::int64_t head_dim,
-                        float scale, float softcap, std::int64_t window) {
-        p.attend(q, out, layer, head_dim, AttendParams{num_heads, scale, softcap, window});
-      }, "q"_a, "out"_a, "layer"_a, "num_heads"_a, "head_dim"_a, "scale"_a, "softcap"_a, "window"_a)
+                        float scale, float softcap, std::int64_t window, std::vector<float> sinks) {
+        p.attend(q, out, layer, head_dim, AttendParams{num_heads, scale, softcap, window}, std::move(sinks));
+      }, "q"_a, "out"_a, "layer"_a, "num_heads"_a, "head_dim"_a, "scale"_a, "softcap"_a, "window"_a,
+      "sinks"_a = std::vector<float>())
       .def("seal", &Program::seal, "logits"_a);
 }
 

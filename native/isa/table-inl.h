@@ -2,7 +2,10 @@
 
 #include "simd/f32x16.h"
 
+#include "ops/attention/kv_element-inl.h"
+
 #include "ops/attention/attention-inl.h"
+#include "ops/attention/store_kv-inl.h"
 #include "ops/linear/linear-inl.h"
 #include "ops/rowwise/rowwise-inl.h"
 

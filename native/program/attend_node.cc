@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <utility>
+#include <vector>
 
 #include "program/nodes.h"
 
@@ -18,14 +20,19 @@ std::int64_t spans_of(std::int64_t num_positions) { return (num_positions + kSpa
 
 class AttendNode : public Node {
  public:
-  AttendNode(int q, int out, std::int64_t layer, AttendParams params)
-      : Node("attend", Partition::kOther, Rows::kTokens, {q}, {out}), q_(q), out_(out), layer_(layer), params_(params) {}
+  AttendNode(int q, int out, std::int64_t layer, AttendParams params, std::vector<float> sinks)
+      : Node("attend", Partition::kOther, Rows::kTokens, {q}, {out}),
+        q_(q),
+        out_(out),
+        layer_(layer),
+        params_(params),
+        sinks_(std::move(sinks)) {}
 
   std::int64_t prepare(const StepContext& step) override {
     const KvLayer kv = step.cache->layer(layer_);
     const std::int64_t rows = step.max_item_rows;
     const std::int64_t state_floats = rows * (kv.value_dim + 2);
-    const auto per_thread = static_cast<std::size_t>(attend_scratch_floats(rows, kv.head_dim) + 2 * state_floats);
+    const auto per_thread = static_cast<std::size_t>(attend_scratch_floats(rows, kv) + 2 * state_floats);
     thread_floats_ = (per_thread + 15) / 16 * 16;
     state_floats_ = static_cast<std::size_t>((state_floats + 15) / 16 * 16);
     const std::size_t needed = thread_floats_ * static_cast<std::size_t>(step.pool->num_threads()) +
@@ -53,9 +60,13 @@ class AttendNode : public Node {
     for (std::int64_t s = 0; s < step.batch->num_seqs; ++s) {
       const auto context = static_cast<double>(step.batch->context_lens[s]);
       const auto tokens = static_cast<double>(step.batch->cu_seqlens[s + 1] - step.batch->cu_seqlens[s]);
-      const double token_bytes = static_cast<double>(kv.block_bytes) / static_cast<double>(kBlockTokens);
-      cost.bytes += context * token_bytes;
-      cost.ops += 4.0 * tokens * (context - (tokens - 1) / 2) * static_cast<double>(params_.num_heads * kv.head_dim);
+      const auto window = params_.window > 0 ? static_cast<double>(params_.window) : context;
+      const double token_bytes = static_cast<double>(kv.used_bytes()) / static_cast<double>(kBlockTokens);
+      cost.bytes += std::min(context, window + tokens - 1) * token_bytes;
+      // Position i sees min(i + 1, window) keys; the first ones are still below the window.
+      const double below = std::clamp(window - (context - tokens), 0.0, tokens);
+      const double pairs = below * (context - tokens + (below + 1) / 2) + (tokens - below) * window;
+      cost.ops += 4.0 * pairs * static_cast<double>(params_.num_heads * kv.head_dim);
     }
     return cost;
   }
@@ -74,26 +85,31 @@ class AttendNode : public Node {
             group,
             step.positions[static_cast<std::size_t>(token)],
             item.kv_head,
-            batch.block_tables + item.seq * batch.table_width};
+            batch.block_tables + item.seq * batch.table_width,
+            sinks_.empty() ? nullptr : sinks_.data() + item.kv_head * group};
   }
+
+  // Spans before it lie outside the window of every row, which is this layer's own; they are not computed.
+  std::int64_t first_span(const QueryBlock& query) const { return params_.first_seen(query.position) / kSpanTokens; }
 
   void finish(const StepContext& step, const AttendItem& item, const KvLayer& kv, const QueryBlock& query,
               const SpanState& state) const {
     const std::int64_t token = step.batch->cu_seqlens[item.seq] + item.token_begin;
     float* out = step.f32(out_) + token * query.q_stride + item.kv_head * query.group * kv.head_dim;
-    step.kernels->finish_attend(query.num_tokens, query.group, kv.head_dim, kv.value_dim, state, out, query.q_stride);
+    step.kernels->finish_attend(kv, query, state, out);
   }
 
   void run_all_spans(const StepContext& step, const AttendItem& item, float* scratch) const {
     const KvLayer kv = step.cache->layer(layer_);
     const QueryBlock query = query_of(step, item, kv);
     const std::int64_t rows = query.num_tokens * query.group;
-    float* states = scratch + attend_scratch_floats(rows, kv.head_dim);
+    float* states = scratch + attend_scratch_floats(rows, kv);
     const SpanState first = state_at(states, rows);
     const SpanState next = state_at(states + rows * (kv.value_dim + 2), rows);
-    for (std::int64_t span = 0; span < item.num_spans; ++span) {
-      step.kernels->attend_span(kv, params_, query, span, scratch, span == 0 ? first : next);
-      if (span > 0) step.kernels->merge_spans(rows, kv.value_dim, first, next);
+    const std::int64_t begin = first_span(query);
+    for (std::int64_t span = begin; span < item.num_spans; ++span) {
+      step.kernels->attend_span(kv, params_, query, span, scratch, span == begin ? first : next);
+      if (span > begin) step.kernels->merge_spans(rows, kv.value_dim, first, next);
     }
     finish(step, item, kv, query, first);
   }
@@ -105,19 +121,21 @@ class AttendNode : public Node {
     auto state = [&](std::int64_t span) {
       return state_at(shared + state_floats_ * static_cast<std::size_t>(item.state + span), rows);
     };
-    step.kernels->attend_span(kv, params_, query, item.span, scratch, state(item.span));
+    const std::int64_t begin = first_span(query);
+    if (item.span >= begin) step.kernels->attend_span(kv, params_, query, item.span, scratch, state(item.span));
     // Whoever finishes the last span merges them all, in index order.
     std::atomic<std::int64_t>& join = joins_[static_cast<std::size_t>(item.join)];
     if (join.fetch_add(1, std::memory_order_acq_rel) != item.num_spans - 1) return;
-    for (std::int64_t span = 1; span < item.num_spans; ++span) {
-      step.kernels->merge_spans(rows, kv.value_dim, state(0), state(span));
+    for (std::int64_t span = begin + 1; span < item.num_spans; ++span) {
+      step.kernels->merge_spans(rows, kv.value_dim, state(begin), state(span));
     }
-    finish(step, item, kv, query, state(0));
+    finish(step, item, kv, query, state(begin));
   }
 
   const int q_, out_;
   const std::int64_t layer_;
   const AttendParams params_;
+  const std::vector<float> sinks_;  // [num_heads], or none
   std::size_t thread_floats_ = 0;
   std::size_t state_floats_ = 0;
   std::deque<std::atomic<std::int64_t>> joins_;
@@ -125,8 +143,8 @@ class AttendNode : public Node {
 
 }  // namespace
 
-std::unique_ptr<Node> make_attend(int q, int out, std::int64_t layer, AttendParams params) {
-  return std::make_unique<AttendNode>(q, out, layer, params);
+std::unique_ptr<Node> make_attend(int q, int out, std::int64_t layer, AttendParams params, std::vector<float> sinks) {
+  return std::make_unique<AttendNode>(q, out, layer, params, std::move(sinks));
 }
 
 void plan_attention(StepContext& step, std::int64_t num_heads) {
@@ -158,7 +176,8 @@ void plan_attention(StepContext& step, std::int64_t num_heads) {
           step.attend_items.push_back({s, h, b * block, n, num_spans, -1, 0, 0});
           continue;
         }
-        for (std::int64_t span = num_spans - 1; span >= 0; --span) {
+        // In order: a span brings the next one's first keys nearer.
+        for (std::int64_t span = 0; span < num_spans; ++span) {
           step.attend_items.push_back({s, h, b * block, n, num_spans, span, step.num_states, step.num_joins});
         }
         step.num_states += num_spans;

@@ -4,6 +4,10 @@
 
 namespace pelton {
 
+namespace {
+constexpr std::int64_t kHalfPage = 2048;
+}
+
 KvCache::KvCache(std::int64_t num_layers, std::int64_t num_kv_heads, std::int64_t head_dim, std::int64_t num_blocks,
                  KvDtype dtype)
     : num_layers_(num_layers), num_blocks_(num_blocks) {
@@ -11,22 +15,21 @@ KvCache::KvCache(std::int64_t num_layers, std::int64_t num_kv_heads, std::int64_
   check(num_kv_heads >= 1 && num_kv_heads <= 4096, "num_kv_heads must be 1 to 4096");
   check(head_dim >= 1 && head_dim <= 4096, "head_dim must be 1 to 4096");
   check(num_blocks >= 1 && num_blocks <= INT32_MAX, "num_blocks must be 1 to 2^31-1");
-  const std::int64_t element_bytes = dtype == KvDtype::kF16 ? 2 : 4;
-  layer_.num_kv_heads = num_kv_heads;
-  layer_.head_dim = head_dim;
-  layer_.value_dim = (head_dim + 15) / 16 * 16;
-  layer_.dtype = dtype;
-  layer_.value_offset = (num_kv_heads * head_dim * kBlockTokens * element_bytes + 63) / 64 * 64;
-  layer_.block_bytes = layer_.value_offset + num_kv_heads * kBlockTokens * layer_.value_dim * element_bytes;
+  layer_ = make_kv_layout(num_kv_heads, head_dim, dtype);
+  layer_bytes_ = (layer_.used_bytes() + 63) / 64 * 64;
+  // An odd multiple of half a page: one head's keys of neighbouring blocks then lie in different sets of the first two
+  // caches, which strides by a power of two would not.
+  layer_.block_bytes = (num_layers * layer_bytes_ + kHalfPage - 1) / kHalfPage * kHalfPage;
+  if (layer_.block_bytes / kHalfPage % 2 == 0) layer_.block_bytes += kHalfPage;
   const double total = static_cast<double>(bytes_per_block()) * static_cast<double>(num_blocks);
   check(total < 9e18, "the KV cache would exceed 2^63 bytes");
-  memory_ = AlignedBuffer(static_cast<std::size_t>(bytes_per_block() * num_blocks));
+  memory_ = AlignedBuffer(static_cast<std::size_t>(bytes_per_block() * num_blocks), /*huge_pages=*/true);
 }
 
 KvLayer KvCache::layer(std::int64_t index) const {
   KvLayer view = layer_;
   // The cache owns the memory; a view of a const cache still writes K and V, as the executor is the only writer.
-  view.base = const_cast<std::uint8_t*>(memory_.data()) + index * num_blocks_ * layer_.block_bytes;
+  view.base = const_cast<std::uint8_t*>(memory_.data()) + index * layer_bytes_;
   return view;
 }
 

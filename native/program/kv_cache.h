@@ -1,4 +1,5 @@
-// The memory of the paged KV cache: all layers, all blocks, committed by the kernel only as blocks are written.
+// The memory of the paged KV cache, committed by the kernel only as blocks are written. A block's layers lie together,
+// so that a huge page holds whole blocks and few pages hold a short context.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ class KvCache {
   std::int64_t num_layers() const { return num_layers_; }
   std::int64_t num_blocks() const { return num_blocks_; }
   // Bytes one block takes over all layers.
-  std::int64_t bytes_per_block() const { return layer_.block_bytes * num_layers_; }
+  std::int64_t bytes_per_block() const { return layer_.block_bytes; }
 
   // View of one layer; its block b starts at base + b * block_bytes.
   KvLayer layer(std::int64_t index) const;
@@ -25,6 +26,7 @@ class KvCache {
  private:
   std::int64_t num_layers_;
   std::int64_t num_blocks_;
+  std::int64_t layer_bytes_ = 0;
   KvLayer layer_;
   AlignedBuffer memory_;
 };

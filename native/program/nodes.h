@@ -78,7 +78,7 @@ struct RopeShape {
 };
 std::unique_ptr<Node> make_rope(int x, RopeShape shape);
 std::unique_ptr<Node> make_store_kv(int k, int v, std::int64_t layer);
-std::unique_ptr<Node> make_attend(int q, int out, std::int64_t layer, AttendParams params);
+std::unique_ptr<Node> make_attend(int q, int out, std::int64_t layer, AttendParams params, std::vector<float> sinks);
 
 struct LinearPart {
   WeightPtr weight;

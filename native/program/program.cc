@@ -109,16 +109,19 @@ void Program::store_kv(int k, int v, std::int64_t layer) {
   push(make_store_kv(k, v, layer));
 }
 
-void Program::attend(int q, int out, std::int64_t layer, std::int64_t head_dim, const AttendParams& params) {
+void Program::attend(int q, int out, std::int64_t layer, std::int64_t head_dim, const AttendParams& params,
+                     std::vector<float> sinks) {
   check(params.num_heads >= 1 && head_dim >= 1, "attend: num_heads and head_dim must be at least 1");
   check_buffer(q, params.num_heads * head_dim, false);
   check_buffer(out, params.num_heads * head_dim, false);
   check(spec(q).rows == Rows::kTokens && spec(out).rows == Rows::kTokens, "attend works on tokens");
   check(num_heads_ == 0 || num_heads_ == params.num_heads, "attend: layers differ in num_heads");
+  check(sinks.empty() || static_cast<std::int64_t>(sinks.size()) == params.num_heads, "attend: one sink per head");
+  check(params.window >= 0, "attend: window must be at least 1, or 0 for none");
   num_heads_ = params.num_heads;
   head_dim_ = head_dim;
   num_layers_ = std::max(num_layers_, layer + 1);
-  push(make_attend(q, out, layer, params));
+  push(make_attend(q, out, layer, params, std::move(sinks)));
 }
 
 std::int64_t Program::logits_width() const { return spec(logits_).width; }

@@ -45,7 +45,9 @@ class Program {
   void set_rope(RopeTable table);
   void rope(int x, std::int64_t head_dim);
   void store_kv(int k, int v, std::int64_t layer);
-  void attend(int q, int out, std::int64_t layer, std::int64_t head_dim, const AttendParams& params);
+  // `sinks`: a logit per head that joins the softmax's denominator, or empty.
+  void attend(int q, int out, std::int64_t layer, std::int64_t head_dim, const AttendParams& params,
+              std::vector<float> sinks = {});
 
   // Ends building: forms the stages. `logits` is the buffer whose rows run() returns.
   void seal(int logits);

@@ -15,6 +15,7 @@ inline constexpr int kScoreRows = 12;
 inline constexpr int kScoreSums = 12;
 inline constexpr int kValueRows = 6;
 inline constexpr int kValueVecs = 4;
+inline constexpr int kValueTilesAhead = 2;
 
 struct V {
   __m512 v;
@@ -72,6 +73,17 @@ inline float reduce_integral_sum(V a) { return _mm512_reduce_add_ps(a.v); }
 
 inline IV iset1(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline V to_f32(IV a) { return {_mm512_cvtepi32_ps(a.v)}; }
+
+// 4-bit codes of the KV cache: kLanes words, kLanes bytes as words, a word's lowest nibble as a float, the next nibble.
+inline IV load_words(const std::uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+inline IV load_bytes(const std::uint8_t* p) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+inline V low_nibble(IV a) {
+  // The permutation looks at the lowest four bits only: mask and conversion in one instruction.
+  return {_mm512_permutexvar_ps(a.v, iota().v)};
+}
+inline IV drop_nibble(IV a) { return {_mm512_srli_epi32(a.v, 4)}; }
 
 // --- codes: one register per step of 4 inputs x kLanes rows, unsigned bytes ----------------------------------------
 struct Code {

@@ -15,6 +15,7 @@ inline constexpr int kMaxTokenBlock = 8;
 inline constexpr int kScoreRows = 6;
 inline constexpr int kScoreSums = 6;
 inline constexpr int kValueRows = 6;
+inline constexpr int kValueTilesAhead = 2;
 inline constexpr int kValueVecs = 1;
 
 struct V {
@@ -74,6 +75,17 @@ inline float reduce_integral_sum(V a) { return vaddvq_f32(a.v); }
 
 inline IV iset1(std::int32_t x) { return {vdupq_n_s32(x)}; }
 inline V to_f32(IV a) { return {vcvtq_f32_s32(a.v)}; }
+
+// 4-bit codes of the KV cache: kLanes words, kLanes bytes as words, a word's lowest nibble as a float, the next nibble.
+inline IV load_words(const std::uint8_t* p) { return {vreinterpretq_s32_u8(vld1q_u8(p))}; }
+inline IV load_bytes(const std::uint8_t* p) {
+  std::uint32_t four;
+  std::memcpy(&four, p, 4);
+  const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(four));
+  return {vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))))};
+}
+inline V low_nibble(IV a) { return {vcvtq_f32_s32(vandq_s32(a.v, vdupq_n_s32(15)))}; }
+inline IV drop_nibble(IV a) { return {vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a.v), 4))}; }
 
 // --- codes: one register per step of 4 inputs x kLanes rows, signed bytes --------------------------------------------
 struct Code {

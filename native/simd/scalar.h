@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "base/half.h"
 
@@ -17,6 +18,7 @@ inline constexpr int kScoreRows = 2;
 inline constexpr int kScoreSums = 4;
 inline constexpr int kValueRows = 2;
 inline constexpr int kValueVecs = 1;
+inline constexpr int kValueTilesAhead = 1;
 
 struct V {
   float v[16];
@@ -90,6 +92,24 @@ inline IV iset1(std::int32_t x) {
   return r;
 }
 inline V to_f32(IV a) { return map([&](int i) { return static_cast<float>(a.v[i]); }); }
+
+// 4-bit codes of the KV cache: 16 words, 16 bytes as words, a word's lowest nibble as a float, the next nibble.
+inline IV load_words(const std::uint8_t* p) {
+  IV r;
+  std::memcpy(r.v, p, sizeof(r.v));
+  return r;
+}
+inline IV load_bytes(const std::uint8_t* p) {
+  IV r;
+  for (int i = 0; i < 16; ++i) r.v[i] = p[i];
+  return r;
+}
+inline V low_nibble(IV a) { return map([&](int i) { return static_cast<float>(a.v[i] & 15); }); }
+inline IV drop_nibble(IV a) {
+  IV r;
+  for (int i = 0; i < 16; ++i) r.v[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(a.v[i]) >> 4);
+  return r;
+}
 
 struct Code {
   std::uint8_t v[64];

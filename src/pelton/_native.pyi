@@ -73,7 +73,16 @@ class Program:
     def rope(self, x: int, head_dim: int) -> None: ...
     def store_kv(self, k: int, v: int, layer: int) -> None: ...
     def attend(
-        self, q: int, out: int, layer: int, num_heads: int, head_dim: int, scale: float, softcap: float, window: int
+        self,
+        q: int,
+        out: int,
+        layer: int,
+        num_heads: int,
+        head_dim: int,
+        scale: float,
+        softcap: float,
+        window: int,
+        sinks: Sequence[float] = ...,
     ) -> None: ...
     def seal(self, logits: int) -> None: ...
     def run(

@@ -4,38 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from attention_inputs import HEADS, attend_forward, make_cache, run_chunks
 from kernel_inputs import ISAS, assert_same_bits, pack_f32, run_by_reference, run_native, run_program
 
-from pelton._native import KvCache, ThreadPool
+from pelton._native import ThreadPool
 from pelton.compute.batch import make_batch
 from pelton.compute.ops import AttendSpec
 from pelton.compute.recorder import record_program
-
-# (query heads, KV heads, head_dim)
-HEADS = [(1, 1, 8), (4, 2, 16), (9, 3, 64), (8, 1, 24), (3, 3, 80)]
-
-
-def attend_forward(rng, pool, heads, num_tokens, **spec):
-    num_heads, num_kv_heads, head_dim = heads
-    q = pack_f32(rng.standard_normal((num_tokens, num_heads * head_dim)) * 2, pool)
-    k, v = (pack_f32(rng.standard_normal((num_tokens, num_kv_heads * head_dim)), pool) for _ in range(2))
-    attend = AttendSpec(
-        layer=0, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, scale=head_dim**-0.5, **spec
-    )
-    return lambda ops: ops.select_rows(ops.attend(ops.embed(q), ops.embed(k), ops.embed(v), attend))
-
-
-def make_cache(heads, num_blocks=128, dtype="f16"):
-    return KvCache(1, heads[1], heads[2], num_blocks, dtype)
-
-
-def run_chunks(forward, isa, pool, heads, num_tokens, chunk, table):
-    program, cache = record_program(forward, pool, isa), make_cache(heads)
-    parts = []
-    for start in range(0, num_tokens, chunk):
-        ids = list(range(start, min(start + chunk, num_tokens)))
-        parts.append(run_program(program, make_batch([(ids, start, table)], list(range(len(ids)))), cache))
-    return np.concatenate(parts)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -127,18 +102,6 @@ def test_high_block_ids_reach_past_two_gibibytes(pool, rng):
     assert cache.bytes_per_block * 40000 > 2**31
     program = record_program(forward, pool, ISAS[-1])
     assert_same_bits(run_program(program, batch_high, cache), run_program(program, batch_low, cache))
-
-
-@pytest.mark.parametrize("dtype", ["f16", "f32"])
-def test_keys_and_values_are_rounded_to_the_cache_dtype(dtype, rng, pool):
-    from pelton.compute.reference import ReferenceCache, run_reference
-
-    heads = (2, 1, 32)
-    forward = attend_forward(rng, pool, heads, 50)
-    batch = make_batch([(list(range(50)), 0, [0, 1, 2, 3])], list(range(50)))
-    expected = run_reference(forward, batch, ReferenceCache(kv_dtype=dtype))
-    actual = run_native(forward, batch, ISAS[-1], pool, make_cache(heads, dtype=dtype))
-    np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=3e-6)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from random_gguf import RandomLlama, random_words
 
 from pelton import LLM, SamplingParams
 from pelton._native import available_isas
+from pelton.core.config import KV_CACHE_DTYPES
 from pelton.core.outputs import GenerationResult
 
 WriteModel = Callable[[RandomLlama], Path]
@@ -112,8 +113,8 @@ def test_recomputing_without_kv_cache_gives_the_same_bits(model: RandomLlama, wr
     assert run(path, [prompt], params, use_kv_cache=False) == run(path, [prompt], params)
 
 
-@pytest.mark.parametrize("kv_cache_dtype", ["f16", "f32"])
-def test_both_kv_cache_types_keep_the_promise(kv_cache_dtype: str, write_model: WriteModel) -> None:
+@pytest.mark.parametrize("kv_cache_dtype", KV_CACHE_DTYPES)
+def test_every_kv_cache_dtype_keeps_the_promise(kv_cache_dtype: str, write_model: WriteModel) -> None:
     path = write_model(_SMALL)
     prompts = [make_prompt(f"kv {i}", n, _SMALL.vocab_size) for i, n in enumerate((3, LONG_PROMPT_TOKENS))]
     params = [sampled(31), sampled(32)]

@@ -1,93 +1,117 @@
 // Bodies of attention, compiled once per ISA inside its namespace. Contract: ops/attention/attention.h.
 
-template <KvDtype kDtype>
-struct KvElement {
-  using Type = std::conditional_t<kDtype == KvDtype::kF16, std::uint16_t, float>;
-  static inline F32x16 load16_kv(const Type* p) {
-    return map16([p](int i) {
-      if constexpr (kDtype == KvDtype::kF16) {
-        return load_f16(p + i * kLanes);
-      } else {
-        return load(p + i * kLanes);
-      }
-    });
-  }
+// Lists of a span's blocks go on with this many blocks of what is read next, so that they can be brought nearer.
+inline constexpr int kTilesAhead = 6;
+
+// One span of one head as a work item sees it: where its blocks lie, from the first that any row sees.
+struct SpanView {
+  const KvLayer& kv;
+  std::int64_t first;  // position of the first token
+  std::int64_t num_tokens;
+  std::int64_t num_blocks;
+  const std::uint8_t* keys[kSpanBlocks + kTilesAhead];    // then the values
+  const std::uint8_t* values[kSpanBlocks + kTilesAhead];  // then the next span's keys
 };
 
-inline const std::uint8_t* kv_block(const KvLayer& kv, const std::int32_t* block_table, std::int64_t token) {
-  return kv.base + static_cast<std::int64_t>(block_table[token / kBlockTokens]) * kv.block_bytes;
+inline SpanView view_span(const KvLayer& kv, const AttendParams& params, const QueryBlock& query, std::int64_t span) {
+  const std::int64_t last = query.position + query.num_tokens - 1;
+  const std::int64_t seen = params.first_seen(query.position) / kBlockTokens * kBlockTokens;
+  const std::int64_t first = std::max(span * kSpanTokens, seen);
+  const std::int64_t num_tokens = std::min((span + 1) * kSpanTokens, last + 1) - first;
+  const std::int64_t num_blocks = (num_tokens + kBlockTokens - 1) / kBlockTokens;
+  SpanView view{kv, first, num_tokens, num_blocks, {}, {}};
+  const auto keys_of = [&](std::int64_t b) {
+    // Past the context's end there is nothing to bring nearer.
+    const std::int64_t block = std::min(first / kBlockTokens + b, last / kBlockTokens);
+    return kv.base + query.block_table[block] * kv.block_bytes + query.kv_head * kv.key_head_bytes;
+  };
+  const std::int64_t to_values = kv.value_offset + query.kv_head * (kv.value_head_bytes - kv.key_head_bytes);
+  for (std::int64_t b = 0; b < num_blocks + kTilesAhead; ++b) {
+    const std::uint8_t* keys = keys_of(b);
+    if (b < num_blocks) {
+      view.keys[b] = keys;
+      view.values[b] = keys + to_values;
+    } else {
+      view.values[b] = keys;
+    }
+  }
+  for (std::int64_t i = 0; i < kTilesAhead; ++i) view.keys[num_blocks + i] = view.values[i];
+  return view;
 }
 
-// Brings the cache lines of one head's keys (or values) of a block nearer: blocks lie apart, so the hardware's own
-// prefetcher starts anew at each.
-template <KvDtype kDtype>
-inline void prefetch_head(const void* head, std::int64_t num_elements) {
-  const auto* p = static_cast<const char*>(head);
-  const auto bytes = num_elements * static_cast<std::int64_t>(sizeof(typename KvElement<kDtype>::Type));
-  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
-}
-
-// scores[r, j] = q[r] . k[j] for kRows rows and kBlocks blocks of 16 tokens; `keys` are the blocks' keys of this head.
+// scores[r, j] = q[r] . k[j] for kRows rows and kBlocks blocks of 16 tokens from `keys` on.
 template <KvDtype kDtype, int kRows, int kBlocks>
-inline void score_blocks(std::int64_t head_dim, const typename KvElement<kDtype>::Type* const (&keys)[kBlocks],
-                         const float* q, float* scores) {
+inline void score_blocks(const KvLayer& kv, const std::uint8_t* const* keys, const float* q, const float* q_sums,
+                         float* scores) {
+  static_assert(kBlocks <= kTilesAhead);
+  constexpr std::int64_t kLineDims = key_line_dims(kDtype);
   F32x16 acc[kRows][kBlocks];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int b = 0; b < kBlocks; ++b) acc[r][b] = zero16();
   }
-  for (std::int64_t d = 0; d < head_dim; ++d) {
-    F32x16 k[kBlocks];
+  for (std::int64_t d = 0; d < kv.key_dim; d += kLineDims) {
+    const std::int64_t at = d / kLineDims * 64;
+    KeyLine<kDtype> lines[kBlocks];
 #pragma GCC unroll 16
-    for (int b = 0; b < kBlocks; ++b) k[b] = KvElement<kDtype>::load16_kv(keys[b] + d * kBlockTokens);
+    for (int b = 0; b < kBlocks; ++b) {
+      // Blocks lie apart, so the hardware's own prefetcher starts anew at each. Into the second cache: prefetches
+      // into the first wait for its few line fill buffers.
+      __builtin_prefetch(keys[b + kBlocks] + at, 0, 2);
+      lines[b].open(keys[b] + at);
+    }
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < kLineDims; ++i) {
+      F32x16 k[kBlocks];
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const F32x16 x = set16(q[r * head_dim + d]);
+      for (int b = 0; b < kBlocks; ++b) k[b] = lines[b].next();
 #pragma GCC unroll 16
-      for (int b = 0; b < kBlocks; ++b) acc[r][b] = fma16(k[b], x, acc[r][b]);
+      for (int r = 0; r < kRows; ++r) {
+        const F32x16 x = set16(q[r * kv.key_dim + d + i]);
+#pragma GCC unroll 16
+        for (int b = 0; b < kBlocks; ++b) acc[r][b] = fma16(k[b], x, acc[r][b]);
+      }
     }
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
+  for (int b = 0; b < kBlocks; ++b) {
+    if constexpr (has_scale(kDtype)) {
+      const std::uint8_t* scales = scales_of(keys[b], kv.key_head_bytes, kDtype);
+      const F32x16 scale = load_scales(scales);
 #pragma GCC unroll 16
-    for (int b = 0; b < kBlocks; ++b) store16(scores + r * kSpanTokens + b * kBlockTokens, acc[r][b]);
+      for (int r = 0; r < kRows; ++r) {
+        if constexpr (has_minimum(kDtype)) {
+          acc[r][b] = fma16(acc[r][b], scale, mul16(set16(q_sums[r]), load_minima(scales)));
+        } else {
+          acc[r][b] = mul16(acc[r][b], scale);
+        }
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) store16(scores + r * kSpanTokens + b * kBlockTokens, acc[r][b]);
   }
 }
 
-// Scores of kRows rows over `num_blocks` blocks from token `first` on, kBlocks at a time so that enough independent
-// sums are under way.
+// Scores of kRows rows over the span, kBlocks blocks at a time so that enough independent sums are under way.
 template <KvDtype kDtype, int kRows, int kBlocks>
-inline void score_rows(const KvLayer& kv, const QueryBlock& query, std::int64_t first, std::int64_t num_blocks,
-                       const float* q, float* scores) {
-  using Type = typename KvElement<kDtype>::Type;
-  const std::int64_t head = query.kv_head * kv.head_dim * kBlockTokens;
-  const auto keys_of = [&](std::int64_t b) {
-    return reinterpret_cast<const Type*>(kv_block(kv, query.block_table, first + b * kBlockTokens)) + head;
-  };
+inline void score_rows(const SpanView& span, const float* q, const float* q_sums, float* scores) {
   std::int64_t b = 0;
-  for (; b + kBlocks <= num_blocks; b += kBlocks) {
-    const Type* keys[kBlocks];
-    for (int i = 0; i < kBlocks; ++i) keys[i] = keys_of(b + i);
-    for (std::int64_t i = b + kBlocks; i < std::min(b + 2 * kBlocks, num_blocks); ++i) {
-      prefetch_head<kDtype>(keys_of(i), kv.head_dim * kBlockTokens);
-    }
-    score_blocks<kDtype, kRows, kBlocks>(kv.head_dim, keys, q, scores + b * kBlockTokens);
+  for (; b + kBlocks <= span.num_blocks; b += kBlocks) {
+    score_blocks<kDtype, kRows, kBlocks>(span.kv, span.keys + b, q, q_sums, scores + b * kBlockTokens);
   }
-  for (; b < num_blocks; ++b) {
-    const Type* const keys[1] = {keys_of(b)};
-    score_blocks<kDtype, kRows, 1>(kv.head_dim, keys, q, scores + b * kBlockTokens);
+  for (; b < span.num_blocks; ++b) {
+    score_blocks<kDtype, kRows, 1>(span.kv, span.keys + b, q, q_sums, scores + b * kBlockTokens);
   }
 }
 
 template <KvDtype kDtype>
-inline void score_all(const KvLayer& kv, const QueryBlock& query, std::int64_t first, std::int64_t num_blocks,
-                      std::int64_t rows, const float* q, float* scores) {
+inline void score_all(const SpanView& span, std::int64_t rows, const float* q, const float* q_sums, float* scores) {
   std::int64_t r = 0;
   const auto pass = [&](auto num_rows, auto num_at_once) {
     constexpr int kRows = decltype(num_rows)::value;
     for (; r + kRows <= rows; r += kRows) {
-      score_rows<kDtype, kRows, decltype(num_at_once)::value>(kv, query, first, num_blocks, q + r * kv.head_dim,
+      score_rows<kDtype, kRows, decltype(num_at_once)::value>(span, q + r * span.kv.key_dim, q_sums + r,
                                                               scores + r * kSpanTokens);
     }
   };
@@ -95,6 +119,13 @@ inline void score_all(const KvLayer& kv, const QueryBlock& query, std::int64_t f
   pass(std::integral_constant<int, 4>{}, std::integral_constant<int, kScoreSums / 4>{});
   pass(std::integral_constant<int, 3>{}, std::integral_constant<int, kScoreSums / 3>{});
   pass(std::integral_constant<int, 1>{}, std::integral_constant<int, kScoreSums / 2>{});
+}
+
+// softcap * tanh(s / softcap), by tanh(y) = 1 - 2 / (e^(2y) + 1).
+inline V cap_scores(V s, float softcap) {
+  const V y = div(s, set1(softcap));
+  const V t = sub(set1(1.0F), div(set1(2.0F), add(exp(add(y, y)), set1(1.0F))));
+  return mul(t, set1(softcap));
 }
 
 // Turns one row's scores into weights e^(score - max); tokens outside [begin, end) of the span weigh 0.
@@ -105,18 +136,15 @@ inline void softmax_row(const AttendParams& params, std::int64_t begin, std::int
   const V masked = set1(-std::numeric_limits<float>::infinity());
   F32x16 highest = set16(-std::numeric_limits<float>::infinity());
   for (std::int64_t b = 0; b < num_blocks; ++b) {
+    const bool is_seen_whole = begin <= b * kBlockTokens && (b + 1) * kBlockTokens <= end;
     for (int i = 0; i < kParts; ++i) {
       float* p = scores + b * kBlockTokens + i * kLanes;
-      const V at = add(iota(), set1(static_cast<float>(b * kBlockTokens + i * kLanes)));
       V s = load(p);
-      if (params.softcap != 0.0F) {
-        // tanh(y) = 1 - 2 / (e^(2y) + 1)
-        const V y = div(s, set1(params.softcap));
-        const V t = sub(set1(1.0F), div(set1(2.0F), add(exp(add(y, y)), set1(1.0F))));
-        s = mul(t, set1(params.softcap));
+      if (params.softcap != 0.0F) s = cap_scores(s, params.softcap);
+      if (!is_seen_whole) {
+        const V at = add(iota(), set1(static_cast<float>(b * kBlockTokens + i * kLanes)));
+        s = select_lt(at, low, masked, select_lt(at, high, s, masked));
       }
-      s = select_lt(at, high, s, masked);
-      s = select_lt(at, low, masked, s);
       store(p, s);
       highest.part[i] = max(highest.part[i], s);
     }
@@ -135,31 +163,46 @@ inline void softmax_row(const AttendParams& params, std::int64_t begin, std::int
   *sum_out = sum_lanes(sum);
 }
 
-// values[r] = sum over the span's tokens j, in order, of weights[r, j] * v[j], for kRows rows and kVecs x 16 dims.
+// Multiplies a row's weights by the tokens' value scales; returns the sum of weight * minimum.
+template <KvDtype kDtype>
+inline float fold_value_scales(const SpanView& span, float* weights) {
+  F32x16 sum = zero16();
+  for (std::int64_t b = 0; b < span.num_blocks; ++b) {
+    const std::uint8_t* scales = scales_of(span.values[b], span.kv.value_head_bytes, kDtype);
+    const F32x16 weight = load16(weights + b * kBlockTokens);
+    if constexpr (has_minimum(kDtype)) sum = fma16(weight, load_minima(scales), sum);
+    store16(weights + b * kBlockTokens, mul16(weight, load_scales(scales)));
+  }
+  return has_minimum(kDtype) ? sum_lanes(sum) : 0.0F;
+}
+
+// values[r] = starts[r] + sum over the span's tokens j, in order, of weights[r, j] * v[j], for kRows rows and
+// kVecs x 16 dims.
 template <KvDtype kDtype, int kRows, int kVecs>
-inline void value_rows(const KvLayer& kv, const QueryBlock& query, std::int64_t first, std::int64_t num_tokens,
-                       std::int64_t dim, const float* weights, float* values) {
-  using Element = KvElement<kDtype>;
-  const auto values_of = [&](std::int64_t b) {
-    return reinterpret_cast<const typename Element::Type*>(
-               kv_block(kv, query.block_table, first + b * kBlockTokens) + kv.value_offset) +
-           query.kv_head * kBlockTokens * kv.value_dim + dim;
-  };
+inline void value_rows(const SpanView& span, std::int64_t dim, const float* weights, const float* starts,
+                       float* values) {
+  const std::int64_t value_dim = span.kv.value_dim;
+  const std::int64_t token_bytes = kv_bytes(kDtype, value_dim);
+  constexpr std::int64_t kReadBytes = kv_bytes(kDtype, kVecs * 16);
+  constexpr std::int64_t kTokensPerLine = kReadBytes < 64 ? 64 / kReadBytes : 1;
   F32x16 acc[kRows][kVecs];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (int c = 0; c < kVecs; ++c) acc[r][c] = zero16();
+    for (int c = 0; c < kVecs; ++c) acc[r][c] = set16(starts[r]);
   }
-  for (std::int64_t b = 0; b * kBlockTokens < num_tokens; ++b) {
-    const typename Element::Type* v = values_of(b);
-    const std::int64_t n = std::min(kBlockTokens, num_tokens - b * kBlockTokens);
-    if ((b + 1) * kBlockTokens < num_tokens) prefetch_head<kDtype>(values_of(b + 1), kBlockTokens * kv.value_dim);
+  for (std::int64_t b = 0; b < span.num_blocks; ++b) {
+    const std::uint8_t* token = span.values[b];
+    const std::uint8_t* ahead = span.values[b + kValueTilesAhead] + kv_bytes(kDtype, dim);
+    const std::int64_t n = std::min(kBlockTokens, span.num_tokens - b * kBlockTokens);
     const float* weight_at = weights + b * kBlockTokens;
-    for (std::int64_t j = 0; j < n; ++j) {
-      F32x16 x[kVecs];
+    for (std::int64_t j = 0; j < n; ++j, token += token_bytes, ahead += token_bytes) {
+      if (j % kTokensPerLine == 0) {
 #pragma GCC unroll 16
-      for (int c = 0; c < kVecs; ++c) x[c] = Element::load16_kv(v + j * kv.value_dim + c * 16);
+        for (std::int64_t i = 0; i < kReadBytes; i += 64) __builtin_prefetch(ahead + i, 0, 2);
+      }
+      F32x16 x[kVecs];
+      load_values<kDtype, kVecs>(token, dim, x);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         const F32x16 weight = set16(weight_at[r * kSpanTokens + j]);
@@ -171,69 +214,80 @@ inline void value_rows(const KvLayer& kv, const QueryBlock& query, std::int64_t 
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (int c = 0; c < kVecs; ++c) store16(values + r * kv.value_dim + dim + c * 16, acc[r][c]);
+    for (int c = 0; c < kVecs; ++c) store16(values + r * value_dim + dim + c * 16, acc[r][c]);
   }
 }
 
 template <KvDtype kDtype, int kVecs>
-inline void value_dims(const KvLayer& kv, const QueryBlock& query, std::int64_t first, std::int64_t num_tokens,
-                       std::int64_t rows, std::int64_t dim, const float* weights, float* values) {
+inline void value_dims(const SpanView& span, std::int64_t rows, std::int64_t dim, const float* weights,
+                       const float* starts, float* values) {
   std::int64_t r = 0;
   const auto pass = [&](auto num_rows) {
     constexpr int kRows = decltype(num_rows)::value;
     for (; r + kRows <= rows; r += kRows) {
-      value_rows<kDtype, kRows, kVecs>(kv, query, first, num_tokens, dim, weights + r * kSpanTokens,
-                                       values + r * kv.value_dim);
+      value_rows<kDtype, kRows, kVecs>(span, dim, weights + r * kSpanTokens, starts + r,
+                                       values + r * span.kv.value_dim);
     }
   };
   pass(std::integral_constant<int, kValueRows>{});
+  if constexpr (kValueRows > 4) pass(std::integral_constant<int, 4>{});
   pass(std::integral_constant<int, 3>{});
   pass(std::integral_constant<int, 1>{});
 }
 
-template <KvDtype kDtype>
-inline void attend_span_of(const KvLayer& kv, const AttendParams& params, const QueryBlock& query, std::int64_t span,
-                           float* scratch, const SpanState& out) {
-  const std::int64_t rows = query.num_tokens * query.group;
-  const std::int64_t first = span * kSpanTokens;
-  const std::int64_t last_position = query.position + query.num_tokens - 1;
-  const std::int64_t num_tokens = std::min(kSpanTokens, last_position + 1 - first);
-  const std::int64_t num_blocks = (num_tokens + kBlockTokens - 1) / kBlockTokens;
-  float* q = scratch;
-  float* scores = scratch + rows * kv.head_dim;
-  for (std::int64_t r = 0; r < rows; ++r) {
+// The rows' queries times the scale, padded to key_dim, and each one's sum in order.
+inline void copy_queries(const KvLayer& kv, const AttendParams& params, const QueryBlock& query, float* q,
+                         float* q_sums) {
+  for (std::int64_t r = 0; r < query.num_tokens * query.group; ++r) {
     const float* head = query.q + r / query.group * query.q_stride + r % query.group * kv.head_dim;
-    for (std::int64_t d = 0; d < kv.head_dim; ++d) q[r * kv.head_dim + d] = head[d] * params.scale;
+    float* row = q + r * kv.key_dim;
+    for (std::int64_t d = 0; d < kv.head_dim; ++d) row[d] = head[d] * params.scale;
+    std::fill(row + kv.head_dim, row + kv.key_dim, 0.0F);
+    if (!has_minimum(kv.dtype)) continue;
+    float sum = 0.0F;
+    for (std::int64_t d = 0; d < kv.head_dim; ++d) sum += row[d];
+    q_sums[r] = sum;
   }
-  score_all<kDtype>(kv, query, first, num_blocks, rows, q, scores);
+}
+
+template <KvDtype kDtype>
+inline void attend_span_of(const KvLayer& kv, const AttendParams& params, const QueryBlock& query, std::int64_t index,
+                           float* scratch, const SpanState& out) {
+  const SpanView span = view_span(kv, params, query, index);
+  const std::int64_t rows = query.num_tokens * query.group;
+  float* q = scratch;
+  float* scores = q + rows * kv.key_dim;
+  float* q_sums = scores + rows * kSpanTokens;
+  float* starts = q_sums + rows;
+  copy_queries(kv, params, query, q, q_sums);
+  score_all<kDtype>(span, rows, q, q_sums, scores);
   for (std::int64_t r = 0; r < rows; ++r) {
+    float* row = scores + r * kSpanTokens;
     const std::int64_t position = query.position + r / query.group;
-    const std::int64_t end = std::min(num_tokens, position + 1 - first);
-    const std::int64_t begin = params.window > 0 ? std::max<std::int64_t>(0, position - params.window + 1 - first) : 0;
+    const std::int64_t end = std::min(span.num_tokens, position + 1 - span.first);
+    const std::int64_t begin = std::max<std::int64_t>(0, params.first_seen(position) - span.first);
+    starts[r] = 0.0F;
     if (begin >= end) {
-      std::fill_n(scores + r * kSpanTokens, num_blocks * kBlockTokens, 0.0F);
+      std::fill_n(row, span.num_blocks * kBlockTokens, 0.0F);
       out.max[r] = 0.0F;
       out.sum[r] = 0.0F;
-    } else {
-      softmax_row(params, begin, end, num_blocks, scores + r * kSpanTokens, out.max + r, out.sum + r);
+      continue;
     }
+    softmax_row(params, begin, end, span.num_blocks, row, out.max + r, out.sum + r);
+    if constexpr (has_scale(kDtype)) starts[r] = fold_value_scales<kDtype>(span, row);
   }
   std::int64_t dim = 0;
   for (; dim + kValueVecs * 16 <= kv.value_dim; dim += kValueVecs * 16) {
-    value_dims<kDtype, kValueVecs>(kv, query, first, num_tokens, rows, dim, scores, out.values);
+    value_dims<kDtype, kValueVecs>(span, rows, dim, scores, starts, out.values);
   }
-  for (; dim < kv.value_dim; dim += 16) {
-    value_dims<kDtype, 1>(kv, query, first, num_tokens, rows, dim, scores, out.values);
-  }
+  for (; dim < kv.value_dim; dim += 16) value_dims<kDtype, 1>(span, rows, dim, scores, starts, out.values);
 }
 
 inline void attend_span(const KvLayer& kv, const AttendParams& params, const QueryBlock& query, std::int64_t span,
                         float* scratch, const SpanState& out) {
-  if (kv.dtype == KvDtype::kF16) {
-    attend_span_of<KvDtype::kF16>(kv, params, query, span, scratch, out);
-  } else {
-    attend_span_of<KvDtype::kF32>(kv, params, query, span, scratch, out);
-  }
+  for_kv_dtype(kv.dtype, [&](auto dtype) {
+    attend_span_of<decltype(dtype)::value>(kv, params, query, span, scratch, out);
+  });
 }
 
 inline void merge_spans(std::int64_t rows, std::int64_t value_dim, const SpanState& state, const SpanState& next) {
@@ -258,47 +312,21 @@ inline void merge_spans(std::int64_t rows, std::int64_t value_dim, const SpanSta
   }
 }
 
-inline void finish_attend(std::int64_t num_tokens, std::int64_t group, std::int64_t head_dim, std::int64_t value_dim,
-                          const SpanState& state, float* out, std::int64_t out_stride) {
-  for (std::int64_t r = 0; r < num_tokens * group; ++r) {
-    const float inverse = 1.0F / state.sum[r];
-    float* p = out + r / group * out_stride + r % group * head_dim;
-    for (std::int64_t d = 0; d < head_dim; ++d) p[d] = state.values[r * value_dim + d] * inverse;
-  }
-}
-
-template <KvDtype kDtype>
-inline void store_kv_of(const KvLayer& kv, std::int64_t block, std::int64_t slot, const float* k, const float* v) {
-  using Type = typename KvElement<kDtype>::Type;
-  std::uint8_t* base = kv.base + block * kv.block_bytes;
-  auto* keys = reinterpret_cast<Type*>(base) + slot;
-  auto* values = reinterpret_cast<Type*>(base + kv.value_offset);
-  for (std::int64_t h = 0; h < kv.num_kv_heads; ++h) {
-    for (std::int64_t d = 0; d < kv.head_dim; d += 16) {
-      const std::int64_t n = std::min<std::int64_t>(16, kv.head_dim - d);
-      Type k16[16];
-      Type v16[16];
-      const F32x16 kx = load16_first(k + h * kv.head_dim + d, n);
-      const F32x16 vx = load16_first(v + h * kv.head_dim + d, n);
-      for (int i = 0; i < kParts; ++i) {
-        if constexpr (kDtype == KvDtype::kF16) {
-          store_f16(k16 + i * kLanes, kx.part[i]);
-          store_f16(v16 + i * kLanes, vx.part[i]);
-        } else {
-          store(k16 + i * kLanes, kx.part[i]);
-          store(v16 + i * kLanes, vx.part[i]);
-        }
-      }
-      for (std::int64_t i = 0; i < n; ++i) keys[(h * kv.head_dim + d + i) * kBlockTokens] = k16[i];
-      std::copy_n(v16, n, values + (h * kBlockTokens + slot) * kv.value_dim + d);
+inline void finish_attend(const KvLayer& kv, const QueryBlock& query, const SpanState& state, float* out) {
+  for (std::int64_t r = 0; r < query.num_tokens * query.group; ++r) {
+    float factor = 1.0F;
+    float sum = state.sum[r];
+    if (query.sinks != nullptr) {
+      const float sink = query.sinks[r % query.group];
+      const float top = std::max(state.max[r], sink);
+      float weights[kLanes];
+      store(weights, exp(set1(state.max[r] - top)));
+      factor = weights[0];
+      store(weights, fma(set1(sum), set1(factor), exp(set1(sink - top))));
+      sum = weights[0];
     }
-  }
-}
-
-inline void store_kv_row(const KvLayer& kv, std::int64_t block, std::int64_t slot, const float* k, const float* v) {
-  if (kv.dtype == KvDtype::kF16) {
-    store_kv_of<KvDtype::kF16>(kv, block, slot, k, v);
-  } else {
-    store_kv_of<KvDtype::kF32>(kv, block, slot, k, v);
+    const float inverse = factor / sum;
+    float* p = out + r / query.group * query.q_stride + r % query.group * kv.head_dim;
+    for (std::int64_t d = 0; d < kv.head_dim; ++d) p[d] = state.values[r * kv.value_dim + d] * inverse;
   }
 }

@@ -1,35 +1,37 @@
 // attend: softmax(q k^T * scale) v over the paged KV cache, causal, grouped-query aware.
 //
 // The context is walked in spans of kSpanTokens positions counted from 0; each span has its own maximum and sum, and
-// spans are merged in index order, so neither chunking nor threads change a bit.
+// spans are merged in index order, so neither chunking nor threads change a bit. Within a span, for one query row:
+//   score[j]  = sum over d, in order, of q[d] * key[d, j], by fused multiply-add from 0 on the stored keys; int8 keys
+//               are codes, and the sum is then multiplied by scale[j]; int4: sum * scale[j] + (sum of q) * minimum[j],
+//               fused, with the sum of q taken in order
+//   weight[j] = e^(score[j] - maximum); the span's sum is taken on 16 lanes (lane = j mod 16, j in order), then by halves
+//   values[d] = sum over j, in order, of weight[j] * value[j, d], by fused multiply-add from 0; int8 and int4 values are
+//               codes and weight[j] * scale[j] stands for the weight; int4 starts from the sum of weight[j] *
+//               minimum[j], taken as the span's sum is, fused
+// Tokens that a row does not see weigh 0, so blocks and spans that no row of a work item sees are left out.
+// A sink, a logit without a value, joins the denominator after the last merge.
 #pragma once
 
 #include <cstdint>
 
+#include "ops/attention/kv_layout.h"
+
 namespace pelton {
 
 inline constexpr std::int64_t kSpanTokens = 256;
-inline constexpr std::int64_t kBlockTokens = 16;
-
-enum class KvDtype : std::uint8_t { kF16, kF32 };
-
-// Where one layer's K and V live. Block b: keys [kv_head, head_dim, 16] (16 tokens side by side), then values
-// [kv_head, 16, value_dim] with value_dim = head_dim rounded up to 16.
-struct KvLayer {
-  std::uint8_t* base = nullptr;
-  std::int64_t block_bytes = 0;   // bytes from one block to the next
-  std::int64_t value_offset = 0;  // bytes from a block's keys to its values
-  std::int64_t num_kv_heads = 0;
-  std::int64_t head_dim = 0;
-  std::int64_t value_dim = 0;
-  KvDtype dtype = KvDtype::kF16;
-};
+inline constexpr std::int64_t kSpanBlocks = kSpanTokens / kBlockTokens;
 
 struct AttendParams {
   std::int64_t num_heads = 0;
   float scale = 1.0F;
-  float softcap = 0.0F;           // 0: none; else scores become softcap * tanh(score / softcap)
-  std::int64_t window = 0;        // 0: full; else key j is seen from position i iff 0 <= i - j < window
+  float softcap = 0.0F;     // 0: none; else scores become softcap * tanh(score / softcap)
+  std::int64_t window = 0;  // 0: full; else key j is seen from position i iff 0 <= i - j < window
+
+  // The first position that is seen from `position`.
+  std::int64_t first_seen(std::int64_t position) const {
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
 };
 
 // One (maximum, sum, weighted values) per query row; a span's result, or several merged.
@@ -49,14 +51,16 @@ struct QueryBlock {
   std::int64_t position;     // of the first token
   std::int64_t kv_head;
   const std::int32_t* block_table;
+  const float* sinks;        // [group] logits of the group's heads, or null
 };
 
-// Scratch floats that attend_span needs for `rows` query rows.
-inline constexpr std::int64_t attend_scratch_floats(std::int64_t rows, std::int64_t head_dim) {
-  return rows * head_dim + rows * kSpanTokens;
+// Scratch floats that attend_span needs for `rows` query rows: queries, weights, sums of q, starts of values.
+inline constexpr std::int64_t attend_scratch_floats(std::int64_t rows, const KvLayer& kv) {
+  return rows * (kv.key_dim + kSpanTokens + 2);
 }
 
-// Computes span `span` for every row into `out`; a row that sees nothing of the span gets sum 0.
+// Computes span `span` for every row into `out`; a row that sees nothing of the span gets sum 0. The first row must see
+// something of it.
 using AttendSpanKernel = void (*)(const KvLayer&, const AttendParams&, const QueryBlock&, std::int64_t span,
                                   float* scratch, const SpanState& out);
 
@@ -64,10 +68,8 @@ using AttendSpanKernel = void (*)(const KvLayer&, const AttendParams&, const Que
 using MergeSpansKernel = void (*)(std::int64_t rows, std::int64_t value_dim, const SpanState& state,
                                   const SpanState& next);
 
-// out[row] = values / sum, for `num_tokens` x `group` rows; `out_stride` floats between tokens.
-using FinishAttendKernel = void (*)(std::int64_t num_tokens, std::int64_t group, std::int64_t head_dim,
-                                    std::int64_t value_dim, const SpanState& state, float* out,
-                                    std::int64_t out_stride);
+// out[row] = values / (sum + the sink's weight) for all rows of the query block; `out` is laid out as its q.
+using FinishAttendKernel = void (*)(const KvLayer&, const QueryBlock&, const SpanState& state, float* out);
 
 // Writes one token's k and v [num_kv_heads, head_dim] into slot `slot` of block `block`.
 using StoreKvKernel = void (*)(const KvLayer&, std::int64_t block, std::int64_t slot, const float* k, const float* v);

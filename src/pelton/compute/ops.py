@@ -37,7 +37,8 @@ class Weight(Protocol):
 class AttendSpec:
     """Attention of one layer. Key j is seen from position i iff 0 <= i - j (and < `window`, if set).
 
-    `scale` multiplies q.k; `softcap` c, if set, turns a score s into c * tanh(s / c).
+    `scale` multiplies q.k; `softcap` c, if set, turns a score s into c * tanh(s / c). `sinks`, if set, holds a learned
+    logit per head that joins the softmax's denominator without a value of its own; it is neither scaled nor capped.
     """
 
     layer: int
@@ -47,6 +48,7 @@ class AttendSpec:
     scale: float
     softcap: float | None = None
     window: int | None = None
+    sinks: tuple[float, ...] | None = None
 
 
 class Ops(Protocol[Value]):

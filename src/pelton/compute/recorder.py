@@ -201,8 +201,10 @@ class _Emitter:
         if kind == "store_kv":
             self._program.store_kv(ins[0], ins[1], spec.layer)
             return
-        softcap, window = spec.softcap or 0.0, spec.window or 0
-        self._program.attend(ins[0], outs[0], spec.layer, spec.num_heads, spec.head_dim, spec.scale, softcap, window)
+        softcap, window, sinks = spec.softcap or 0.0, spec.window or 0, spec.sinks or ()
+        self._program.attend(
+            ins[0], outs[0], spec.layer, spec.num_heads, spec.head_dim, spec.scale, softcap, window, sinks
+        )
 
 
 def _shape_key(value: Recorded) -> tuple[int, str, bool]:

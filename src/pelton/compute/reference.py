@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pelton.compute.batch import Batch
+from pelton.compute.kv_rounding import round_to_kv_dtype
 from pelton.compute.ops import AttendSpec, FloatArray, Weight
 from pelton.compute.rope import compute_rope_table
 from pelton.core.model_config import RopeConfig
 
-_NUMPY_KV_DTYPES = {"f16": np.float16, "f32": np.float32}
-
 
 @dataclass(slots=True)
 class ReferenceCache:
-    """Dense K and V per (layer, sequence row): [context, kv_heads * head_dim] in the cache's dtype."""
+    """Dense K and V per (layer, sequence row): [context, kv_heads * head_dim], rounded to the cache's dtype."""
 
     kv_dtype: str = "f16"
     keys: dict[tuple[int, int], FloatArray] = field(default_factory=dict)
@@ -74,17 +73,20 @@ class ReferenceOps:
         out = np.empty_like(q)
         for s in range(len(self._batch.context_lens)):
             rows = slice(int(self._batch.cu_seqlens[s]), int(self._batch.cu_seqlens[s + 1]))
-            keys = self._store(self._cache.keys, k[rows], spec.layer, s)
-            values = self._store(self._cache.values, v[rows], spec.layer, s)
+            keys = self._store(self._cache.keys, k[rows], spec, s)
+            values = self._store(self._cache.values, v[rows], spec, s)
             out[rows] = _attend_sequence(q[rows], keys, values, self._batch.positions[rows], spec)
         return out
 
-    def _store(self, store: dict[tuple[int, int], FloatArray], new: FloatArray, layer: int, seq: int) -> FloatArray:
+    def _store(
+        self, store: dict[tuple[int, int], FloatArray], new: FloatArray, spec: AttendSpec, seq: int
+    ) -> FloatArray:
         start = int(self._batch.context_lens[seq]) - len(new)
-        rounded = new.astype(_NUMPY_KV_DTYPES[self._cache.kv_dtype]).astype(np.float32)
-        known = store[layer, seq][:start] if start else np.empty((0, new.shape[1]), np.float32)
-        store[layer, seq] = np.concatenate([known, rounded])
-        return store[layer, seq]
+        heads = new.reshape(len(new), spec.num_kv_heads, spec.head_dim)
+        rounded = round_to_kv_dtype(heads, self._cache.kv_dtype).reshape(new.shape)
+        known = store[spec.layer, seq][:start] if start else np.empty((0, new.shape[1]), np.float32)
+        store[spec.layer, seq] = np.concatenate([known, rounded])
+        return store[spec.layer, seq]
 
     def select_rows(self, x: FloatArray) -> FloatArray:
         return x[self._batch.sample_rows]
@@ -107,8 +109,11 @@ def _attend_sequence(
         if spec.softcap is not None:
             scores = spec.softcap * np.tanh(scores / spec.softcap)
         scores[hidden] = -np.inf
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        out[:, mine] = weights @ values[:, shared] / weights.sum(axis=1, keepdims=True)
+        sink = -np.inf if spec.sinks is None else spec.sinks[head]
+        highest = np.maximum(scores.max(axis=1, keepdims=True), sink)
+        weights = np.exp(scores - highest)
+        total = weights.sum(axis=1, keepdims=True) + np.exp(sink - highest)
+        out[:, mine] = weights @ values[:, shared] / total
     return out
 
 

@@ -12,7 +12,7 @@ from pelton.core.fields import check_number_types, option, validate_options
 
 # All that Pelton has kernels for; the native module says which of them this machine and this build have.
 ISA_NAMES = ("scalar", "avx2", "avx_vnni", "avx512", "neon")
-KV_CACHE_DTYPES = ("f16", "f32")
+KV_CACHE_DTYPES = ("f16", "bf16", "f32", "int8", "int4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

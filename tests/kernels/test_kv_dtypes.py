@@ -1,0 +1,119 @@
+"""The KV cache's dtypes on every ISA: rounding, sizes, and the same bits however a batch is cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attention_inputs import HEADS, attend_forward, make_cache, run_chunks
+from kernel_inputs import ISAS, assert_same_bits, pack_f32, run_native, run_program
+
+from pelton._native import KvCache, ThreadPool
+from pelton.compute.batch import make_batch
+from pelton.compute.kv_rounding import round_to_kv_dtype
+from pelton.compute.ops import AttendSpec
+from pelton.compute.recorder import record_program
+from pelton.compute.reference import ReferenceCache, run_reference
+from pelton.core.config import KV_CACHE_DTYPES
+
+OTHER_DTYPES = [dtype for dtype in KV_CACHE_DTYPES if dtype != "f16"]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", KV_CACHE_DTYPES)
+@pytest.mark.parametrize("heads", [*HEADS, (2, 1, 20)])
+def test_keys_and_values_are_rounded_to_the_cache_dtype(isa, dtype, heads, rng, pool):
+    for num_tokens in (1, 50, 280):
+        forward = attend_forward(rng, pool, heads, num_tokens)
+        table = list(range(-(-num_tokens // 16)))
+        batch = make_batch([(list(range(num_tokens)), 0, table)], list(range(num_tokens)))
+        expected = run_reference(forward, batch, ReferenceCache(kv_dtype=dtype))
+        actual = run_native(forward, batch, isa, pool, make_cache(heads, dtype=dtype))
+        # A wrong code would show as 1/127 or 1/15 of a value; what is left is float32 order.
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", OTHER_DTYPES)
+@pytest.mark.parametrize("heads", [(4, 2, 16), (9, 3, 64), (3, 3, 80)])
+def test_chunks_threads_and_scattered_blocks_change_no_bit(isa, dtype, heads, rng, pool):
+    num_tokens = 530
+    forward = attend_forward(rng, pool, heads, num_tokens)
+    blocks = rng.permutation(128)[: -(-num_tokens // 16)].tolist()
+    ordered = list(range(len(blocks)))
+    whole = run_chunks(forward, isa, pool, heads, num_tokens, num_tokens, ordered, dtype)
+    for chunk in (1, 7, 300):
+        assert_same_bits(run_chunks(forward, isa, pool, heads, num_tokens, chunk, blocks, dtype), whole)
+    assert_same_bits(run_chunks(forward, isa, ThreadPool(3), heads, num_tokens, 100, ordered, dtype), whole)
+
+
+@pytest.mark.parametrize("isa", [isa for isa in ISAS if isa != "scalar"])
+@pytest.mark.parametrize("dtype", OTHER_DTYPES)
+def test_every_isa_gives_the_bits_of_the_scalar_code(isa, dtype, rng, pool):
+    for heads in [*HEADS, (8, 1, 20), (8, 2, 128)]:
+        forward = attend_forward(rng, pool, heads, 280, window=200)
+        table = list(range(18))
+        expected = run_chunks(forward, "scalar", pool, heads, 280, 280, table, dtype)
+        assert_same_bits(run_chunks(forward, isa, pool, heads, 280, 280, table, dtype), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_extreme_heads_are_kept_finite(isa, dtype, pool):
+    # One token attends to itself alone, so the output is its value as the cache keeps it.
+    values = np.zeros((6, 32), np.float32)
+    values[1] = -3.0
+    values[2, 0] = 1e-30
+    values[3] = np.linspace(-1e9, 1e9, 32)
+    values[4] = np.linspace(100.0, 101.0, 32)
+    values[5] = np.linspace(-2.0, 0.5, 32)
+    weight = pack_f32(values, pool)
+    spec = AttendSpec(layer=0, num_heads=1, num_kv_heads=1, head_dim=32, scale=1.0)
+    forward = lambda ops: ops.select_rows(ops.attend(*[ops.embed(weight)] * 3, spec))  # noqa: E731
+    program = record_program(forward, pool, isa)
+    for token in range(len(values)):
+        batch = make_batch([([token], 0, [0])], [0])
+        seen = run_program(program, batch, make_cache((1, 1, 32), dtype=dtype))
+        np.testing.assert_allclose(seen[0], round_to_kv_dtype(values[token], dtype), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", KV_CACHE_DTYPES)
+def test_what_a_slot_held_before_has_no_effect(dtype, rng, pool):
+    heads = (2, 1, 32)
+    wild = attend_forward(rng, pool, heads, 40)
+    huge = pack_f32(rng.standard_normal((40, 32)) * 1e30, pool)
+    cache = make_cache(heads, dtype=dtype)
+    spec = AttendSpec(layer=0, num_heads=1, num_kv_heads=1, head_dim=32, scale=1.0)
+    fill = lambda ops: ops.select_rows(ops.attend(*[ops.embed(huge)] * 3, spec))  # noqa: E731
+    batch = make_batch([(list(range(40)), 0, [0, 1, 2])], [0])
+    run_program(record_program(fill, pool, ISAS[-1]), batch, cache)
+    short = make_batch([(list(range(20)), 0, [0, 1])], list(range(20)))
+    used = run_native(wild, short, ISAS[-1], pool, cache)
+    assert_same_bits(used, run_native(wild, short, ISAS[-1], pool, make_cache(heads, dtype=dtype)))
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("f16", 1.0), ("bf16", 1.0), ("f32", 2.0), ("int8", 0.53), ("int4", 0.31)])
+def test_sizes_per_token_at_head_size_64(dtype, most):
+    for num_layers, num_kv_heads in ((30, 3), (16, 8), (2, 1)):
+        num_bytes = KvCache(num_layers, num_kv_heads, 64, 1, dtype).bytes_per_block
+        elements = num_layers * num_kv_heads * 64 * 2 * 16
+        # 2 bytes each in f16; blocks are padded to an odd multiple of half a page, which counts for all.
+        assert num_bytes - 4096 <= most * 2 * elements
+        if num_layers > 2:
+            assert num_bytes <= most * KvCache(num_layers, num_kv_heads, 64, 1, "f16").bytes_per_block
+
+
+def test_an_unknown_dtype_is_refused_by_name():
+    with pytest.raises(ValueError, match="kv dtype is 'fp8'; allowed: f16, bf16, f32, int8, int4"):
+        KvCache(1, 1, 16, 1, "fp8")
+
+
+def test_the_reference_rounds_as_written():
+    head = np.array([[0.5, -1.0, 0.25, 1.0]], np.float32)
+    scale = np.float32(np.float16(1 / 127))
+    expected = np.array([[64, -127, 32, 127]], np.float32) * scale  # 63.5 / 1.0000 and 31.75 to nearest even
+    np.testing.assert_array_equal(round_to_kv_dtype(head, "int8"), expected)
+    head = np.array([[-1.0, 0.5, 0.0, 6.5]], np.float32)  # scale 0.5, minimum -1
+    np.testing.assert_array_equal(round_to_kv_dtype(head, "int4"), head)
+    np.testing.assert_array_equal(
+        round_to_kv_dtype(np.array([1.0, 1.00390625, 1.01171875], np.float32), "bf16"), [1.0, 1.0, 1.015625]
+    )
