@@ -47,6 +47,9 @@ class Program {
   void store_kv(int k, int v, std::int64_t layer);
   void attend(int q, int out, std::int64_t layer, std::int64_t head_dim, const AttendParams& params);
 
+  // Adds a node of the caller's own making; the probes use it.
+  void append(std::unique_ptr<Node> node) { push(std::move(node)); }
+
   // Ends building: forms the stages. `logits` is the buffer whose rows run() returns.
   void seal(int logits);
 
