@@ -29,7 +29,7 @@ from pelton.compute.recorder import record_program
 BUDGET_S = 0.15
 MIN_REPEATS = 3
 # Plain code is there to be right; large batches of it would take minutes.
-MAX_SCALAR_ROWS = 32
+MAX_SCALAR_ROWS = 4
 
 
 def run_step(program: Program, cache: KvCache, case: Case) -> np.ndarray:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from pelton._native import ThreadPool, available_isas, measure_ops, measure_read, measure_stage_handoff
-from pelton.insight.machine_limits import choose_buffer_bytes, measure_limits, read_l3_bytes
+from pelton.insight.machine_limits import (
+    Measured,
+    ThreadLimits,
+    choose_buffer_bytes,
+    measure_limits,
+    merge_limits,
+    read_l3_bytes,
+)
 
 
 @pytest.mark.parametrize("isa", available_isas())
@@ -69,3 +76,19 @@ def test_last_level_cache_is_the_largest_that_linux_describes(tmp_path: Path) ->
         (tmp_path / f"index{index}" / "size").write_text(size)
     assert read_l3_bytes(tmp_path) == 32 << 20
     assert read_l3_bytes(tmp_path / "missing") is None
+
+
+def test_the_better_of_two_measurements_counts() -> None:
+    def make(read: float, int8: float, bf16: Measured | None, handoff: float, streams: int) -> ThreadLimits:
+        median = 0.5
+        return ThreadLimits(
+            2, Measured(read, median * read), streams, Measured(7.0, 6.0), Measured(int8, median * int8), bf16,
+            Measured(handoff, 2 * handoff),
+        )  # fmt: skip
+
+    merged = merge_limits(make(30.0, 900.0, None, 3e-6, 1), make(60.0, 800.0, None, 1e-6, 8))
+    assert merged == make(60.0, 900.0, None, 1e-6, 8)
+    bf16 = Measured(5.0, 4.0)
+    assert merge_limits(make(1, 1, bf16, 1, 1), make(1, 1, Measured(4.0, 4.5), 1, 1)).bf16_ops_per_s == Measured(
+        5.0, 4.5
+    )

@@ -27,13 +27,15 @@ F32, Q4_0 = 0, 2
 HIDDEN, VOCAB = 64, 32
 
 
-def run_tiny_model(sequences: list[tuple[int, int]]) -> list[tuple[str, float, float, float]]:
+def run_tiny_model(
+    sequences: list[tuple[int, int]], window: int | None = None
+) -> list[tuple[str, float, float, float]]:
     """Node times of one step of attention and two linears; `sequences` are (tokens before, tokens of this step)."""
     pool = ThreadPool(1)
     floats = pack_weight(F32, VOCAB, HIDDEN, np.zeros(VOCAB * HIDDEN * 4, np.uint8), pool)
     # 64 x 64 in Q4_0: 128 blocks of 32 weights.
     codes = pack_weight(Q4_0, HIDDEN, HIDDEN, np.zeros(128 * 18, np.uint8), pool)
-    spec = AttendSpec(layer=0, num_heads=4, num_kv_heads=2, head_dim=16, scale=1.0)
+    spec = AttendSpec(layer=0, num_heads=4, num_kv_heads=2, head_dim=16, scale=1.0, window=window)
     keys = pack_weight(F32, VOCAB, 32, np.zeros(VOCAB * 32 * 4, np.uint8), pool)
 
     def forward(ops):
@@ -59,6 +61,19 @@ def test_nodes_count_weights_once_and_keys_and_values_per_context() -> None:
     # K and V of 2 heads x 16 x f16 for contexts of 13 and 41. Tokens see 11, 12, 13 and 41 keys: a product with the
     # key and one with the value, 4 heads x 16 multiply-adds each.
     assert nodes["attend"] == ((13 + 41) * 2 * 2 * 16 * 2, (11 + 12 + 13 + 41) * 2 * 2 * 4 * 16)
+
+
+@pytest.mark.parametrize(
+    ("window", "keys_read", "keys_seen"),
+    [
+        (12, 13 + 12, 11 + 12 + 12 + 12),
+        (5, 7 + 5, 5 + 5 + 5 + 5),
+        (100, 13 + 41, 11 + 12 + 13 + 41),
+    ],
+)
+def test_a_window_bounds_what_attention_needs(window: int, keys_read: int, keys_seen: int) -> None:
+    nodes = {kind: (num_bytes, ops) for kind, _, num_bytes, ops in run_tiny_model([(10, 3), (40, 1)], window)}
+    assert nodes["attend"] == (keys_read * 2 * 2 * 16 * 2, keys_seen * 2 * 2 * 4 * 16)
 
 
 def test_step_cost_tells_int8_from_float32() -> None:

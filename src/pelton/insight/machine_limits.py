@@ -86,6 +86,25 @@ def measure_limits(isa: str, thread_counts: Sequence[int], progress: LimitsCallb
     return MachineLimits(isa, buffer_bytes, tuple(limits))
 
 
+def merge_limits(first: ThreadLimits, second: ThreadLimits) -> ThreadLimits:
+    """The better of two measurements of the same threads: a shared machine is not equally fast all the time."""
+
+    def higher(a: Measured, b: Measured) -> Measured:
+        return Measured(max(a.best, b.best), max(a.median, b.median))
+
+    bf16 = [each for each in (first.bf16_ops_per_s, second.bf16_ops_per_s) if each is not None]
+    handoffs = (first.stage_handoff_s, second.stage_handoff_s)
+    return ThreadLimits(
+        num_threads=first.num_threads,
+        read_bytes_per_s=higher(first.read_bytes_per_s, second.read_bytes_per_s),
+        read_streams=max(first, second, key=lambda each: each.read_bytes_per_s.best).read_streams,
+        f32_ops_per_s=higher(first.f32_ops_per_s, second.f32_ops_per_s),
+        int8_ops_per_s=higher(first.int8_ops_per_s, second.int8_ops_per_s),
+        bf16_ops_per_s=higher(bf16[0], bf16[-1]) if bf16 else None,
+        stage_handoff_s=Measured(min(h.best for h in handoffs), min(h.median for h in handoffs)),
+    )
+
+
 def choose_buffer_bytes(l3_bytes: int | None) -> int:
     """Size of the buffer to read: far larger than the last-level cache (None: not known)."""
     wanted = _BUFFER_PER_L3 * (l3_bytes or _UNKNOWN_L3_BYTES)
