@@ -21,6 +21,7 @@ from xml.sax.saxutils import escape
 WIDTH, HEIGHT = 860, 520
 LEFT, RIGHT, TOP, BOTTOM = 80, 30, 56, 64
 INK, GREY, GRID = "#222222", "#666666", "#e4e4e4"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 COLORS = {"prefill": "#b3361e", "decode": "#1e5fb3"}
 
 
@@ -121,9 +122,10 @@ def draw_roofs(axes: Axes, limits: dict[str, Any]) -> list[str]:
     parts = []
     roofs = (("int8", limits["int8_ops_per_s"]["best"], ""), ("f32", limits["f32_ops_per_s"]["best"], "6 4"))
     for name, peak, dash in roofs:
+        # The lower roof has its name below: phases lie above it.
         y = axes.y(peak)
         parts.append(line(axes.x(peak / bandwidth), y, axes.x(right), y, INK, 2.0, dash))
-        parts.append(text(axes.x(right) - 4, y - 7, f"{name} {peak / 1e9:,.0f} Gop/s", INK, "end"))
+        parts.append(text(axes.x(right) - 4, y + (17 if dash else -7), f"{name} {peak / 1e9:,.0f} Gop/s", INK, "end"))
     x_from = max(10.0**axes.x_from, bottom / bandwidth)
     peak = limits["int8_ops_per_s"]["best"]
     x1, y1, x2, y2 = axes.x(x_from), axes.y(x_from * bandwidth), axes.x(peak / bandwidth), axes.y(peak)
@@ -136,18 +138,16 @@ def draw_roofs(axes: Axes, limits: dict[str, Any]) -> list[str]:
 
 
 def draw_points(axes: Axes, points: Sequence[Point]) -> list[str]:
-    """A dot per phase, with its share of the roof; labels keep out of each other's way."""
-    parts, taken = [], []
-    for point in sorted(points, key=lambda p: -p.ops_per_s):
+    """A lettered dot per phase, and what the letters mean, in the corner far below the roofs."""
+    parts = []
+    for index, point in enumerate(points):
         x, y, color = axes.x(point.ops_per_byte), axes.y(point.ops_per_s), COLORS[point.test]
-        label = f"{point.label}: {point.pct:.0f} %"
-        is_left = x > WIDTH * 0.6
-        label_x, label_y = (x - 10, y + 16) if is_left else (x + 10, y + 12)
-        while any(abs(label_y - other) < 15 for other in taken):
-            label_y += 15
-        taken.append(label_y)
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{color}"/>')
-        parts.append(text(label_x, label_y, label, color, "end" if is_left else "start"))
+        letter = LETTERS[index % len(LETTERS)]
+        legend_y = HEIGHT - BOTTOM - 18 - 20 * (len(points) - 1 - index)
+        for dot_x, dot_y in ((x, y), (WIDTH - RIGHT - 262, legend_y)):
+            parts.append(f'<circle cx="{dot_x:.1f}" cy="{dot_y:.1f}" r="4.5" fill="{color}"/>')
+        parts.append(text(x + 9, y + 4, letter, color))
+        parts.append(text(WIDTH - RIGHT - 250, legend_y + 4, f"{letter}  {point.label}: {point.pct:.0f} %", color))
     return parts
 
 

@@ -61,9 +61,9 @@ def test_picture_is_well_formed_and_names_the_machine(tmp_path: Path) -> None:
     assert plot_roofline.main([str(tmp_path / "bench.json"), str(tmp_path / "roofline.svg")]) == 0
     picture = ElementTree.parse(tmp_path / "roofline.svg")
     words = " | ".join(picture.getroot().itertext())
-    for expected in ("a<b>.gguf on Fast & Co", "memory 30.0 GB/s", "int8 900 Gop/s", "decode 1 x 1 token: 83 %"):
+    for expected in ("a<b>.gguf on Fast & Co", "memory 30.0 GB/s", "int8 900 Gop/s", "b  decode 1 x 1 token: 83 %"):
         assert expected in words
-    assert draw(make_report()).count("<circle") == 2
+    assert draw(make_report()).count("<circle") == 4  # two points, and their explanation
 
 
 def test_wrong_number_of_arguments_is_refused() -> None:
