@@ -35,7 +35,7 @@ LEVELS = {
 
 # These may import the native module. Models, the scheduler, text and the engine must work without it (the NumPy
 # reference, scripted runners in tests); of the command line, only `doctor` asks what it was built for.
-NATIVE_USERS = {"compute", "quant", "sampling", "loading", "execution", "cli"}
+NATIVE_USERS = {"compute", "quant", "sampling", "loading", "execution", "insight", "cli"}
 
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 80

@@ -10,6 +10,7 @@ namespace nb = nanobind;
 void bind_program(nb::module_& m);
 
 namespace pelton {
+void bind_probe(nb::module_& m);
 void bind_sampling(nb::module_& m);
 }
 
@@ -22,5 +23,6 @@ NB_MODULE(_native, m) {
   });
   m.def("detect_isa", [] { return std::string(pelton::isa_name(pelton::detect_isa())); });
   bind_program(m);
+  pelton::bind_probe(m);
   pelton::bind_sampling(m);
 }

@@ -5,6 +5,7 @@
 #include "ops/attention/attention.h"
 #include "ops/linear/linear.h"
 #include "ops/rowwise/rowwise.h"
+#include "probe/probe.h"
 
 namespace pelton {
 
@@ -19,6 +20,7 @@ struct KernelTable {
   MergeSpansKernel merge_spans;
   FinishAttendKernel finish_attend;
   StoreKvKernel store_kv;
+  ProbeKernels probe;
 };
 
 // The kernels of `isa`, which must be one of available_isas().

@@ -8,6 +8,7 @@
 #include "ops/attention/store_kv-inl.h"
 #include "ops/linear/linear-inl.h"
 #include "ops/rowwise/rowwise-inl.h"
+#include "probe/probe-inl.h"
 
 inline KernelTable make_table(Isa isa) {
   return {isa,
@@ -21,5 +22,6 @@ inline KernelTable make_table(Isa isa) {
           &attend_span,
           &merge_spans,
           &finish_attend,
-          &store_kv_row};
+          &store_kv_row,
+          make_probe_kernels()};
 }

@@ -18,6 +18,12 @@ constexpr std::int64_t kMaxSplitRows = 48;
 
 std::int64_t spans_of(std::int64_t num_positions) { return (num_positions + kSpanTokens - 1) / kSpanTokens; }
 
+// Keys that queries see together, the first of them `first` keys, each later one another, none more than `window`.
+double count_keys(double first, double num_queries, double window) {
+  const double num_growing = std::clamp(window - first + 1, 0.0, num_queries);
+  return num_growing * (first + (num_growing - 1) / 2) + (num_queries - num_growing) * window;
+}
+
 class AttendNode : public Node {
  public:
   AttendNode(int q, int out, std::int64_t layer, AttendParams params, std::vector<float> sinks)
@@ -60,13 +66,11 @@ class AttendNode : public Node {
     for (std::int64_t s = 0; s < step.batch->num_seqs; ++s) {
       const auto context = static_cast<double>(step.batch->context_lens[s]);
       const auto tokens = static_cast<double>(step.batch->cu_seqlens[s + 1] - step.batch->cu_seqlens[s]);
-      const auto window = params_.window > 0 ? static_cast<double>(params_.window) : context;
       const double token_bytes = static_cast<double>(kv.used_bytes()) / static_cast<double>(kBlockTokens);
+      const double window = params_.window > 0 ? static_cast<double>(params_.window) : context;
       cost.bytes += std::min(context, window + tokens - 1) * token_bytes;
-      // Position i sees min(i + 1, window) keys; the first ones are still below the window.
-      const double below = std::clamp(window - (context - tokens), 0.0, tokens);
-      const double pairs = below * (context - tokens + (below + 1) / 2) + (tokens - below) * window;
-      cost.ops += 4.0 * pairs * static_cast<double>(params_.num_heads * kv.head_dim);
+      cost.ops += 4.0 * count_keys(context - tokens + 1, tokens, window) *
+                  static_cast<double>(params_.num_heads * kv.head_dim);
     }
     return cost;
   }

@@ -19,7 +19,8 @@ class LinearNode : public Node {
  public:
   LinearNode(Rows rows, int in, std::vector<LinearPart> parts, bool accumulate, std::vector<int> reads,
              std::vector<int> writes)
-      : Node("linear", Partition::kOther, rows, std::move(reads), std::move(writes)),
+      : Node(parts[0].weight->is_float() ? "linear_float" : "linear", Partition::kOther, rows, std::move(reads),
+             std::move(writes)),
         in_(in),
         parts_(std::move(parts)),
         accumulate_(accumulate) {

@@ -49,6 +49,9 @@ class Program {
   void attend(int q, int out, std::int64_t layer, std::int64_t head_dim, const AttendParams& params,
               std::vector<float> sinks = {});
 
+  // Adds a node of the caller's own making; the probes use it.
+  void append(std::unique_ptr<Node> node) { push(std::move(node)); }
+
   // Ends building: forms the stages. `logits` is the buffer whose rows run() returns.
   void seal(int logits);
 

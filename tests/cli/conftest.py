@@ -17,9 +17,11 @@ from pelton.core.config import EngineConfig
 from pelton.core.errors import ModelNotFoundError
 from pelton.core.model_config import ModelConfig, RopeConfig
 from pelton.core.request import Request
+from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
 from pelton.engine.llm import LLM
 from pelton.engine.parts import EngineParts
+from pelton.insight.machine_limits import MachineLimits, Measured, ThreadLimits
 from pelton.text.chat_template import ChatTemplate
 
 BOS, EOS = 256, 257
@@ -86,12 +88,25 @@ class ScriptedRunner:
                 sampled[request.request_id] = SampledToken(token_id, None)
         return StepResult(sampled=sampled, model_s=0.0, sample_s=0.0)
 
+    def get_node_times(self) -> list[NodeTime]:
+        """A step reads 1000 bytes and does 5000 int8 and 3000 float32 operations."""
+        return [("linear", 0.003, 600.0, 5000.0), ("attend", 0.001, 400.0, 2000.0), ("rope", 0.001, 0.0, 1000.0)]
+
     def score(self, token_ids: Sequence[int], first: int) -> np.ndarray:
         """Every token has the probability 1 / (1 + its id)."""
         return -np.log1p(np.asarray(token_ids[first:], dtype=np.float64))
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def make_limits(isa: str, thread_counts: Sequence[int], progress: object = None) -> MachineLimits:
+    """A slow machine: 1000 bytes/s, 10,000 int8 and 1000 float32 operations/s."""
+    limits = [
+        ThreadLimits(n, Measured(1e3, 9e2), 4, Measured(1e3, 9e2), Measured(1e4, 9e3), None, Measured(1e-6, 2e-6))
+        for n in thread_counts
+    ]
+    return MachineLimits(isa, 1 << 28, tuple(limits))
 
 
 def make_llm(
@@ -174,6 +189,8 @@ class Cli:
             patch.setattr(open_model, "load_llm", self.load)
             patch.setattr(open_model, "open_tokenizer", lambda reference: self.tokenizer)
             patch.setattr("pelton.cli.tokenize.open_tokenizer", lambda reference: self.tokenizer)
+            patch.setattr("pelton.cli.bench.measure_limits", make_limits)
+            patch.setattr("pelton.cli.bench_machine.measure_limits", make_limits)
             patch.setattr(sys, "stdin", Terminal(typed) if typed is not None else Piped(stdin))
             code = cli_main.main(list(arguments))
         captured = self.capsys.readouterr()

@@ -96,7 +96,8 @@ def test_bench_runs_the_positions_it_reports(cli) -> None:
     # The prompt of 5 behind it, for both requests: one full step of 8, and the rest.
     prefill = [[(16, 5, True), (16, 3, False)], [(19, 2, True)]]
     decode = [[(21 + n, 1, True)] * 2 for n in range(3)]
-    assert steps[4:] == [*prefill, *decode[:2], *prefill, *prefill, *decode, *decode]
+    # The last step once more, untimed, to see what it needs.
+    assert steps[4:] == [*prefill, *decode[:2], *prefill, *prefill, *decode, *decode, decode[-1]]
 
 
 def test_bench_requests_never_share_a_block(cli) -> None:
@@ -119,7 +120,7 @@ def test_bench_repeats_the_same_random_ids(cli) -> None:
 
 def test_bench_without_kv_cache_recomputes_everything_each_step(cli) -> None:
     cli.run(*BENCH, "--depth", "0", "--concurrency", "1", "--no-kv-cache")
-    decode = cli.runner.plans[-3:]
+    decode = cli.runner.plans[-4:-1]
     assert [(p.scheduled[0].start, len(p.scheduled[0].token_ids)) for p in decode] == [(0, 6), (0, 7), (0, 8)]
     assert cli.configs[0].use_kv_cache is False
 
@@ -134,6 +135,44 @@ def test_bench_table_names_model_and_machine(cli) -> None:
     assert "prefill" in out
     assert "decode" in out
     assert "smollm2 on " in out
+
+
+def test_bench_reports_the_bound_and_the_share_of_it(cli) -> None:
+    answer = json.loads(cli.run(*BENCH, "--depth", "0", "--concurrency", "1", "--json").out)
+    prefill, decode = answer["results"]
+    # One step: 1000 bytes at 1000 bytes/s are 1 s; 5000 int8 and 3000 float32 operations are 0.5 + 3 s.
+    assert prefill["cost"] == {"num_bytes": 1000, "num_int8_ops": 5000, "num_f32_ops": 3000}
+    assert prefill["bound"] == "arithmetic"
+    assert prefill["pct_of_roofline"] == pytest.approx(100 * 3.5 / prefill["duration_s"])
+    # Three steps per repeat.
+    assert decode["cost"] == {"num_bytes": 3000, "num_int8_ops": 15000, "num_f32_ops": 9000}
+    assert decode["pct_of_roofline"] == pytest.approx(100 * 3 * 3.5 / decode["duration_s"])
+    assert decode["node_s"] == {"linear": 0.003, "attend": 0.001, "other": 0.001}
+    assert answer["machine"]["limits"]["read_bytes_per_s"]["best"] == 1000
+    out = cli.run(*BENCH, "--depth", "0", "--concurrency", "1").out
+    assert "% of roofline" in out
+    assert "arithmetic" in out
+
+
+def test_bench_machine_json_has_one_and_all_threads(cli) -> None:
+    answer = json.loads(cli.run("bench", "machine", "--isa", "scalar", "--threads", "2", "--json").out)
+    assert {"machine", "isa", "buffer_bytes", "limits"} == set(answer)
+    assert answer["isa"] == "scalar"
+    assert [limits["num_threads"] for limits in answer["limits"]] == [1, 2]
+    assert answer["limits"][0]["stage_handoff_s"] == {"best": 1e-6, "median": 2e-6}
+    assert cli.references == []  # no model is opened
+
+
+def test_bench_machine_table_names_quantities_and_units(cli) -> None:
+    lines = cli.run("bench", "machine", "--threads", "1").out.splitlines()
+    rows = {line.strip().split("  ")[0]: line.split() for line in lines}
+    assert rows["reads from memory"][-3:] == ["GB/s", "0.00", "0.00"]
+    assert rows["handing a stage over"][-3:] == ["us", "1.00", "2.00"]
+    assert rows["bf16 dot products"][-2:] == ["none", "none"]
+
+
+def test_bench_machine_refuses_options_of_a_model(cli) -> None:
+    assert "--depth" in cli.run("bench", "machine", "--depth", "0").error
 
 
 def test_doctor_reports_isa_and_cached_models(cli, tmp_path: Path) -> None:

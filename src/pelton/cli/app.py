@@ -2,7 +2,7 @@
 
 Knows the names of the commands, not what they do: only the module of a command that is asked for is imported. Start at
 `run_command`. To add a command, write `cli/<name>.py` with a function of that name and `EXAMPLES`, and add a line to
-`COMMANDS`.
+`COMMANDS`; a name of two words has an underscore there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pelton.core.errors import InvalidParameterError
 COMMANDS = {
     "run": "pelton.cli.run",
     "bench": "pelton.cli.bench",
+    "bench machine": "pelton.cli.bench_machine",
     "perplexity": "pelton.cli.perplexity",
     "tokenize": "pelton.cli.tokenize",
     "pull": "pelton.cli.pull",
@@ -41,6 +42,7 @@ def run_command(args: Sequence[str]) -> int:
 
     Raises `UsageError`, and whatever the command raises.
     """
+    args = _join_name(args)
     first = args[0] if args else "--help"
     names: Sequence[str] = [first] if first in COMMANDS else list(COMMANDS)
     if first not in COMMANDS and not first.startswith("-"):
@@ -53,6 +55,12 @@ def run_command(args: Sequence[str]) -> int:
         hint = "; see `pelton --help` or `pelton COMMAND --help`" if isinstance(error, _UsageError) else ""
         raise UsageError(message.rstrip(".") + hint) from error
     return code if isinstance(code, int) else 0
+
+
+def _join_name(args: Sequence[str]) -> Sequence[str]:
+    """Make one word of a command's name that has two."""
+    pair = " ".join(args[:2])
+    return [pair, *args[2:]] if len(args) > 1 and pair in COMMANDS else args
 
 
 def make_app(names: Sequence[str]) -> typer.Typer:
@@ -75,7 +83,7 @@ def make_app(names: Sequence[str]) -> typer.Typer:
 
 def get_command(name: str) -> Callable[..., object]:
     """Return the function of the command `name`, a key of `COMMANDS`."""
-    command: Callable[..., object] = vars(importlib.import_module(COMMANDS[name]))[name]
+    command: Callable[..., object] = vars(importlib.import_module(COMMANDS[name]))[name.replace(" ", "_")]
     return command
 
 

@@ -13,6 +13,8 @@ from pelton.cli.options import OptionGroup, with_options
 from pelton.core.config import EngineConfig
 from pelton.engine.benchmark import BenchmarkOptions, BenchmarkResult, run_benchmark
 from pelton.engine.machine import describe_machine
+from pelton.insight.machine_limits import ThreadLimits, measure_limits, merge_limits
+from pelton.insight.roofline import compute_roofline
 from pelton.loading.catalog import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -36,13 +38,16 @@ def bench(
 ) -> None:
     """Measure prefill and decode speed.
 
-    Random token ids of a fixed seed, a warm-up, then --repeat timed runs: median, least and most tokens per second.
+    Random token ids of a fixed seed, a warm-up, then --repeat timed runs: median, least and most tokens per second, and
+    the share of what the machine's memory or arithmetic (as `pelton bench machine` measures them) would allow;
+    these are measured before and after, and the better value counts.
     """
     options = BENCHMARK_OPTIONS.build(values)
     # A block of the KV cache may be partly empty at the end of every request.
     num_slots = max(options.concurrency) * (options.max_num_tokens + 64)
     config = ENGINE_OPTIONS.build(values, max_num_seqs=max(options.concurrency), kv_cache_tokens=num_slots)
     with open_llm(model, config) as llm, terminal.ProgressBar("bench") as bar:
+        limits = _measure_limits(llm)
         results = run_benchmark(
             llm.runner,
             options,
@@ -52,14 +57,22 @@ def bench(
             use_kv_cache=config.use_kv_cache,
             progress=bar.update,
         )
-        report = make_report(llm, model or DEFAULT_MODEL, config, results)
+        bar.update(len(results), len(results), "limits of this machine")
+        limits = merge_limits(limits, _measure_limits(llm))
+        report = make_report(llm, model or DEFAULT_MODEL, config, results, limits)
     if json:
         terminal.write_json(report)
     else:
-        _print_results(report, results)
+        _print_results(report, results, limits)
 
 
-def make_report(llm: LLM, model: str, config: EngineConfig, results: list[BenchmarkResult]) -> dict[str, object]:
+def _measure_limits(llm: LLM) -> ThreadLimits:
+    return measure_limits(llm.runner.isa, (llm.runner.num_threads,)).limits[0]
+
+
+def make_report(
+    llm: LLM, model: str, config: EngineConfig, results: list[BenchmarkResult], limits: ThreadLimits
+) -> dict[str, object]:
     """The JSON object of a benchmark: what ran where (`model` as it was asked for), and the results."""
     machine = {
         **dataclasses.asdict(describe_machine()),
@@ -68,28 +81,42 @@ def make_report(llm: LLM, model: str, config: EngineConfig, results: list[Benchm
         "use_kv_cache": config.use_kv_cache,
         "kv_cache_dtype": config.kv_cache_dtype,
         "prefill_chunk": config.prefill_chunk,
+        "limits": dataclasses.asdict(limits),
     }
     return {
         "machine": machine,
         "model": model,
-        "results": [dataclasses.asdict(result) for result in results],
+        "results": [make_row(result, limits) for result in results],
     }
 
 
-def _print_results(report: dict[str, object], results: list[BenchmarkResult]) -> None:
+def make_row(result: BenchmarkResult, limits: ThreadLimits) -> dict[str, object]:
+    """One result as JSON, with the limit that binds it and how much of it was reached in the median."""
+    roofline = compute_roofline(result.cost, limits)
+    return {
+        **dataclasses.asdict(result),
+        "bound": roofline.bound,
+        "pct_of_roofline": roofline.compute_pct(result.duration_s),
+    }
+
+
+def _print_results(report: dict[str, object], results: list[BenchmarkResult], limits: ThreadLimits) -> None:
     columns = [("test", False), ("concurrency", True), ("prompt tokens", True), ("new tokens", True), ("depth", True)]
-    columns += [("tokens/s median", True), ("min", True), ("max", True)]
+    columns += [("tokens/s median", True), ("min", True), ("max", True), ("% of roofline", True), ("bound", False)]
     rows = []
     for result in results:
         rate = result.tokens_per_s
         counts = (result.concurrency, result.prompt_tokens, result.new_tokens, result.depth)
         rates = (rate.median, rate.min, rate.max)
-        rows.append([result.test, *(str(count) for count in counts), *(f"{value:.1f}" for value in rates)])
+        roofline = compute_roofline(result.cost, limits)
+        reached = [f"{roofline.compute_pct(result.duration_s):.0f}", roofline.bound]
+        rows.append([result.test, *(str(count) for count in counts), *(f"{value:.1f}" for value in rates), *reached])
     terminal.print_table("", columns, rows)
     machine = report["machine"]
     assert isinstance(machine, dict)
     cache = "" if machine["use_kv_cache"] else ", no KV cache"
     terminal.write_out(
         f"{report['model']} on {machine['cpu']}, {machine['isa']}, {machine['threads']} threads{cache}; "
-        f"pelton {machine['pelton']}\n"
+        f"limits: {limits.read_bytes_per_s.best / 1e9:.1f} GB/s, int8 {limits.int8_ops_per_s.best / 1e9:.0f} and f32 "
+        f"{limits.f32_ops_per_s.best / 1e9:.0f} Gop/s; pelton {machine['pelton']}\n"
     )

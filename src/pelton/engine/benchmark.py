@@ -3,12 +3,13 @@
 The runner is driven directly, all requests in lockstep, so that one known thing is measured: `prefill` computes
 `prompt_tokens` per request behind a context of `depth` tokens, `decode` then computes `new_tokens` single tokens per
 request. The context is computed once and stays in the KV cache between repeats. Without the KV cache every step
-recomputes whole sequences, as the scheduler does then. Knows runners and plans, not terminals or JSON. Start at
-`run_benchmark`.
+recomputes whole sequences, as the scheduler does then. Untimed steps count what the timed ones need at least. Knows
+runners and plans, not terminals or JSON. Start at `run_benchmark`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import statistics
 import time
@@ -20,6 +21,7 @@ from pelton.core.errors import ContextLengthError, InvalidParameterError
 from pelton.core.fields import check_number_types, check_option, get_option_specs, option, validate_options
 from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
+from pelton.core.step_cost import StepCost, share_time
 from pelton.core.step_plan import ScheduledRequest, StepPlan
 from pelton.engine.core import Runner
 
@@ -74,7 +76,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
-    """One test. `new_tokens` is 0 for prefill; for decode, `prompt_tokens` and `depth` came before the first one."""
+    """One test. `new_tokens` is 0 for prefill; for decode, `prompt_tokens` and `depth` came before the first one.
+
+    `cost` is what one repeat needs, and `duration_s` its median; `node_s` are the seconds of the last step's nodes by
+    kind (linear, attend, other), as thread 0 saw them.
+    """
 
     test: Literal["prefill", "decode"]
     concurrency: int
@@ -82,6 +88,9 @@ class BenchmarkResult:
     new_tokens: int
     depth: int
     tokens_per_s: Rate
+    duration_s: float
+    cost: StepCost
+    node_s: dict[str, float]
 
 
 def run_benchmark(
@@ -111,7 +120,7 @@ def run_benchmark(
             max_num_batched_tokens=max_num_batched_tokens,
             use_kv_cache=use_kv_cache,
         )
-        results += _measure(lockstep, options, concurrency, depth)
+        results += _measure(runner, lockstep, options, concurrency, depth)
     if progress is not None:
         progress(len(tests), len(tests), "")
     return results
@@ -127,6 +136,14 @@ class Lockstep:
         self._requests = requests
         self._max_num_batched_tokens = max_num_batched_tokens
         self._use_kv_cache = use_kv_cache
+        self._counted: StepCost | None = None
+
+    def count_cost(self, work: Callable[[], None]) -> StepCost:
+        """Do `work` (steps of this object) and return what its steps need; slower than `work` alone."""
+        self._counted = StepCost()
+        work()
+        cost, self._counted = self._counted, None
+        return cost
 
     def prefill(self, start: int, stop: int) -> None:
         """Compute prompt positions [start, stop) of every request; at the end of the prompt, take the first token.
@@ -151,6 +168,8 @@ class Lockstep:
     def _advance(self, start: int, stop: int) -> None:
         for plan in self._make_plans(start, stop):
             result = self._runner.run(plan)
+            if self._counted is not None:
+                self._counted += StepCost.from_node_times(self._runner.get_node_times())
             for item in plan.scheduled:
                 item.request.num_computed_tokens = item.start + len(item.token_ids)
                 if item.needs_sample:
@@ -178,22 +197,48 @@ class Lockstep:
             yield StepPlan(tuple(scheduled))
 
 
-def _measure(lockstep: Lockstep, options: BenchmarkOptions, concurrency: int, depth: int) -> list[BenchmarkResult]:
+def _measure(
+    runner: Runner, lockstep: Lockstep, options: BenchmarkOptions, concurrency: int, depth: int
+) -> list[BenchmarkResult]:
     prompt_stop = depth + options.prompt_tokens
     if depth > 0:
         lockstep.prefill(0, depth)
-    lockstep.prefill(depth, prompt_stop)
-    lockstep.decode(min(_NUM_WARM_UP_STEPS, options.new_tokens))
+    prefill_cost = lockstep.count_cost(lambda: lockstep.prefill(depth, prompt_stop))
+    first_cost = lockstep.count_cost(lambda: lockstep.decode(1))
+    lockstep.decode(min(_NUM_WARM_UP_STEPS, options.new_tokens) - 1)
     prefill_s = [_time(lambda: lockstep.prefill(depth, prompt_stop)) for _ in range(options.repeat)]
+    prefill_nodes = runner.get_node_times()
     decode_s = []
     for _ in range(options.repeat):
         lockstep.drop_output_after(1)
         decode_s.append(_time(lambda: lockstep.decode(options.new_tokens)))
+    decode_nodes = runner.get_node_times()
+    lockstep.drop_output_after(options.new_tokens)
+    last_cost = lockstep.count_cost(lambda: lockstep.decode(1))
+    # What a step needs grows by the same amount from token to token, so the mean step is the mean of the two ends.
+    decode_cost = (first_cost + last_cost) * (options.new_tokens / 2)
     prompt, new = options.prompt_tokens, options.new_tokens
-    return [
-        BenchmarkResult("prefill", concurrency, prompt, 0, depth, _make_rate(prompt * concurrency, prefill_s)),
-        BenchmarkResult("decode", concurrency, prompt, new, depth, _make_rate(new * concurrency, decode_s)),
-    ]
+    prefill = BenchmarkResult(
+        test="prefill",
+        concurrency=concurrency,
+        prompt_tokens=prompt,
+        new_tokens=0,
+        depth=depth,
+        tokens_per_s=_make_rate(prompt * concurrency, prefill_s),
+        duration_s=statistics.median(prefill_s),
+        cost=prefill_cost,
+        node_s=share_time(prefill_nodes),
+    )
+    decode = dataclasses.replace(
+        prefill,
+        test="decode",
+        new_tokens=new,
+        tokens_per_s=_make_rate(new * concurrency, decode_s),
+        duration_s=statistics.median(decode_s),
+        cost=decode_cost,
+        node_s=share_time(decode_nodes),
+    )
+    return [prefill, decode]
 
 
 def _check_room(runner: Runner, options: BenchmarkOptions, context_length: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pelton.core.config import EngineConfig
 from pelton.core.request import Request, RequestStatus
+from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
 from pelton.scheduling.block_pool import BlockPool
 from pelton.scheduling.scheduler import Scheduler
@@ -47,6 +48,9 @@ class Runner(Protocol):
 
     def score(self, token_ids: Sequence[int], first: int) -> npt.NDArray[np.float64]:
         """Log-probabilities of `token_ids[first:]`, each given all tokens before it."""
+
+    def get_node_times(self) -> list[NodeTime]:
+        """What every node of the last step took and needed, in order."""
 
     def close(self) -> None:
         """Give memory and threads back."""

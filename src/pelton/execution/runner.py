@@ -17,6 +17,7 @@ from pelton.compute.recorder import record_program
 from pelton.core.config import EngineConfig, read_environment
 from pelton.core.errors import ConfigError, InvalidParameterError
 from pelton.core.model_config import ModelConfig
+from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
 from pelton.execution.kv_size import choose_num_blocks, read_free_bytes
 from pelton.loading.model import LoadedModel
@@ -100,7 +101,7 @@ class ModelRunner:
                 scores[wanted[0] + 1 - first : wanted[-1] + 2 - first] = log_softmax_at(logits, ids[wanted + 1])
         return scores
 
-    def get_node_times(self) -> list[tuple[str, float, float, float]]:
+    def get_node_times(self) -> list[NodeTime]:
         """(kind, seconds, bytes, operations) of every node of the last step, in order."""
         return self._program.timings()
 
