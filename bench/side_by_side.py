@@ -19,6 +19,7 @@ import datetime
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import Any
 from contestants import Contestant, Places, list_contestants, make_missing_files, start_contestants
 from peer_setup import SETUPS
 from speed_table import Measurement, format_busy, format_rows, format_speeds, make_rows
-from suites import ALL_PEERS, PELTON, SUITES, Case, SpeedTest
+from suites import ALL_PEERS, COLD_START, PELTON, SUITES, Case, SpeedTest
 from worker_process import (
     DEFAULT_WORKDIR,
     ROOT,
@@ -104,6 +105,9 @@ def measure_case(case: Case, tests: Sequence[SpeedTest], arguments: argparse.Nam
     """Load every engine of `case`, time `tests`, and return the document's part."""
     places = arguments.places
     model = arguments.model if case.file is None else places.models / case.file
+    if COLD_START in tests:
+        facts = {"case": case.name, "test": COLD_START.name, "date": now(), "file": model.name}
+        return {"measurements": [{**measure_cold_start(model, arguments), **facts}], "absent": {}}
     make_missing_files(case, model, places)
     contestants = [c for c in list_contestants(case, model, places) if c.peer in arguments.engines]
     measurements: list[Measurement] = []
@@ -127,6 +131,21 @@ def measure_case(case: Case, tests: Sequence[SpeedTest], arguments: argparse.Nam
     for measurement in measurements:
         measurement |= {"bandwidth_limit": limit, "date": measurements[0]["date"]}
     return {"measurements": measurements, "absent": absent}
+
+
+def measure_cold_start(model: Path, arguments: argparse.Namespace) -> Measurement:
+    """Seconds from starting `pelton run` to its first byte of output; a first, uncounted start fills the page cache."""
+    command = [str(arguments.places.pelton_python), "-m", "pelton", "run", "-m", str(model)]
+    command += ["--threads", str(arguments.threads), "--temperature", "0", "--max-tokens", "1", "How does it work?"]
+    seconds = []
+    for _ in range(arguments.repeat + 1):
+        begin = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            if not process.stdout.read(1):
+                raise WorkerError(f"{' '.join(command)} wrote nothing")
+            seconds.append(time.perf_counter() - begin)
+    return {"is_busy": False, "runs": {PELTON: seconds[1:]}, "engines": {PELTON: {"peer": PELTON}}}
 
 
 def measure_bandwidth(places: Places, arguments: argparse.Namespace) -> float:

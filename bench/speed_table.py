@@ -71,10 +71,10 @@ def _make_row(case: str, test: SpeedTest, target: Target, measurements: Sequence
     ours = [statistics.median(m["runs"][target.variant]) for m in measurements if target.variant in m["runs"]]
     if not ours:
         return None
-    row: dict[str, Any] = {"case": case, "test": test.name, "kind": target.kind, "least": target.least}
+    row: dict[str, Any] = {"case": case, "test": test.name, "kind": target.kind, "wanted": target.wanted}
     row |= {"label": target.variant, "tokens_per_s": statistics.median(ours), "value": None}
-    if target.kind == "speed":
-        row |= {"against": "tokens/s", "value": row["tokens_per_s"]}
+    if target.kind in ("speed", "seconds"):
+        row |= {"against": "tokens/s" if target.kind == "speed" else "seconds", "value": row["tokens_per_s"]}
     elif target.kind == "bandwidth":
         row["against"] = "bandwidth limit"
         if found_bytes := find_bandwidth(measurements, test):
@@ -85,8 +85,13 @@ def _make_row(case: str, test: SpeedTest, target: Target, measurements: Sequence
         if found := find_ratio(measurements, target):
             rival, theirs, ratio = found
             row |= {"value": ratio, "against": f"{target.against}: {rival} {theirs:.1f}"}
-    row["is_met"] = None if row["value"] is None else row["value"] >= target.least
+    row["is_met"] = None if row["value"] is None else is_met(target, row["value"])
     return row
+
+
+def is_met(target: Target, value: float) -> bool:
+    """Whether `value` reaches the target; seconds may not exceed it."""
+    return value <= target.wanted if target.kind == "seconds" else value >= target.wanted
 
 
 def make_rows(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -126,7 +131,7 @@ def format_rows(rows: Iterable[dict[str, Any]]) -> list[str]:
         against, case, test = row["against"], row["case"], row["test"]
         lines.append(
             f"{case:12}{test:24}{row['tokens_per_s']:12.1f}  {against:46}"
-            f"{_format_value(row['kind'], row['value']):>9}{_format_value(row['kind'], row['least']):>9}  {verdict}"
+            f"{_format_value(row['kind'], row['value']):>9}{_format_value(row['kind'], row['wanted']):>9}  {verdict}"
         )
     return lines
 
@@ -134,7 +139,12 @@ def format_rows(rows: Iterable[dict[str, Any]]) -> list[str]:
 def _format_value(kind: str, value: float | None) -> str:
     if value is None:
         return "-"
-    return {"speed": f"{value:.0f}", "ratio": f"{value:.2f} x", "bandwidth": f"{value:.0%}"}[kind]
+    return {
+        "seconds": f"{value:.2f} s",
+        "speed": f"{value:.0f}",
+        "ratio": f"{value:.2f} x",
+        "bandwidth": f"{value:.0%}",
+    }[kind]
 
 
 def format_busy(measurements: Sequence[Measurement]) -> list[str]:

@@ -21,11 +21,12 @@ VLLM = "vllm"
 class Target:
     """One wish: Pelton's tokens per second (`speed`), their ratio to a rival's, or the share of the bandwidth limit.
 
-    `variant` is Pelton's own label where it is not the default one.
+    `wanted` is the least that will do, except for `seconds`, where it is the most. `variant` is Pelton's own label where it is
+    not the default one.
     """
 
-    kind: Literal["speed", "ratio", "bandwidth"]
-    least: float
+    kind: Literal["speed", "ratio", "bandwidth", "seconds"]
+    wanted: float
     against: Against = "any peer"
     variant: str = PELTON
 
@@ -127,6 +128,8 @@ _KV_TESTS = (
         Target("ratio", 1.2, "f16 KV cache", "pelton kv=int4"),
     ),
 )
+# Not run by a worker: a process is started and its first byte of output waited for.
+COLD_START = SpeedTest("cold-start-s", "start", {}, 1, peers=(), targets=(Target("seconds", 0.6),))
 
 SUITES: dict[str, Suite] = {
     "smollm2": Suite((Case("smollm2", formats=("Q4_0", "Q8_0"), peers=ALL_PEERS),), _SMOLLM2_TESTS),
@@ -139,4 +142,5 @@ SUITES: dict[str, Suite] = {
     ),
     "avx2": Suite((Case("avx2", formats=("Q4_0", "Q8_0"), isa="avx2"),), _AVX2_TESTS),
     "kv": Suite((Case("kv", peers=(), kv_cache_dtypes=("int8", "int4")),), _KV_TESTS),
+    "start": Suite((Case("start", peers=()),), (COLD_START,)),
 }

@@ -158,6 +158,13 @@ def test_target_without_rival_is_reported_as_not_measured() -> None:
     assert "not measured" in format_rows(rows)[1]
 
 
+def test_cold_start_may_not_take_longer_than_its_target() -> None:
+    measurements = [make_measurement("cold-start-s", {"pelton": [0.5]}, case="start")]
+    assert [row["is_met"] for row in make_rows(measurements)] == [True]
+    measurements[0]["runs"] = {"pelton": [0.7]}
+    assert [row["is_met"] for row in make_rows(measurements)] == [False]
+
+
 def test_share_kept_beside_a_busy_process_is_of_the_same_run() -> None:
     quiet = make_measurement("decode", {"pelton": [100.0]})
     other_day = make_measurement("decode", {"pelton": [1000.0]}, date="2026-11-28")
