@@ -21,8 +21,8 @@ VLLM = "vllm"
 class Target:
     """One wish: Pelton's tokens per second (`speed`), their ratio to a rival's, or the share of the bandwidth limit.
 
-    `wanted` is the least that will do, except for `seconds`, where it is the most. `variant` is Pelton's own label where it is
-    not the default one.
+    `wanted` is the least that will do, except for `seconds`, where it is the most. `variant` is Pelton's own label
+    where it is not the default one.
     """
 
     kind: Literal["speed", "ratio", "bandwidth", "seconds"]
