@@ -115,7 +115,7 @@ def count_weight_bytes(path: Path) -> int:
     Without an output matrix of its own, a model multiplies by the embedding matrix.
     """
     with open_gguf(path) as file:
-        sizes = {name: tensor.num_bytes for name, tensor in file.tensors.items()}
+        sizes = {name: tensor.data.nbytes for name, tensor in file.tensors.items()}
     return sum(sizes.values()) - (sizes["token_embd.weight"] if "output.weight" in sizes else 0)
 
 
