@@ -55,7 +55,7 @@ class Contestant:
         return Worker(self.label, command, log_path=log_path, env=env)
 
 
-def list_contestants(case: Case, model: Path, places: Places) -> list[Contestant]:
+def list_contestants(case: Case, model: Path, threads: int, places: Places) -> list[Contestant]:
     """Pelton first, then the peers of `case`, each with every setting that might be its best."""
     pelton_options = ["--isa", case.isa] if case.isa else []
     contestants = [
@@ -76,9 +76,16 @@ def list_contestants(case: Case, model: Path, places: Places) -> list[Contestant
             label = f"{OPENVINO} {file_format}"
             contestants.append(Contestant(label, OPENVINO, OPENVINO, python, "openvino_worker.py", file))
     if VLLM in case.peers:
-        folder = get_checkpoint_path(model, places)
-        contestants.append(Contestant(f"{VLLM} bf16", VLLM, VLLM, places.peer_python("vllm"), "vllm_worker.py", folder))
+        contestants.append(_make_vllm(get_checkpoint_path(model, places), threads, places))
     return contestants
+
+
+def _make_vllm(folder: Path, threads: int, places: Places) -> Contestant:
+    """vLLM with what its manual advises: Intel's OpenMP loaded first, a thread a core."""
+    openmp = places.workdir / "vllm" / "lib" / "libiomp5.so"
+    env = {"OMP_NUM_THREADS": str(threads)} | ({"LD_PRELOAD": str(openmp)} if openmp.exists() else {})
+    python = places.peer_python("vllm")
+    return Contestant(f"{VLLM} bf16", VLLM, VLLM, python, "vllm_worker.py", folder, env=env)
 
 
 def _list_llama_cpp(case: Case, model: Path, places: Places) -> list[Contestant]:

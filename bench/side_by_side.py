@@ -109,7 +109,7 @@ def measure_case(case: Case, tests: Sequence[SpeedTest], arguments: argparse.Nam
         facts = {"case": case.name, "test": COLD_START.name, "date": now(), "file": model.name}
         return {"measurements": [{**measure_cold_start(model, arguments), **facts}], "absent": {}}
     make_missing_files(case, model, places)
-    contestants = [c for c in list_contestants(case, model, places) if c.peer in arguments.engines]
+    contestants = [c for c in list_contestants(case, model, arguments.threads, places) if c.peer in arguments.engines]
     measurements: list[Measurement] = []
     with ExitStack() as stack:
         limit = measure_bandwidth(places, arguments)

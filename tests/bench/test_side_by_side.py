@@ -174,7 +174,7 @@ def test_share_kept_beside_a_busy_process_is_of_the_same_run() -> None:
 
 def test_peer_without_environment_is_absent_and_pelton_must_start(fake_worker: list[str], tmp_path: Path) -> None:
     places = Places(tmp_path / "peers", tmp_path / "models", tmp_path / "no-python")
-    contestants = list_contestants(SUITES["smollm2"].cases[0], tmp_path / "m.gguf", places)
+    contestants = list_contestants(SUITES["smollm2"].cases[0], tmp_path / "m.gguf", 2, places)
     assert {c.peer for c in contestants} == {"pelton", "llama.cpp", "openvino", "vllm"}
     with ExitStack() as stack:
         workers, absent = start_contestants(contestants[1:], 1, tmp_path, stack)
