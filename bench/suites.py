@@ -103,8 +103,8 @@ _SMOLLM2_TESTS = (
         0, 1, ALL_PEERS, Target("ratio", 1.5, "llama.cpp"), Target("ratio", 2, "same file"), Target("bandwidth", 0.6)
     ),
     _decode(4096, 1, (LLAMA_CPP,), Target("ratio", 3, "llama.cpp")),
-    _decode(0, 8, ALL_PEERS, Target("ratio", 2)),
-    _decode(0, 32, ALL_PEERS, Target("ratio", 2)),
+    _decode(0, 8, ALL_PEERS, Target("ratio", 2), num_new_tokens=64),
+    _decode(0, 32, ALL_PEERS, Target("ratio", 2), num_new_tokens=32),
 )
 _AVX2_TESTS = (
     _prefill(512, 0, (LLAMA_CPP,), Target("ratio", 1.5, "llama.cpp")),
@@ -112,8 +112,8 @@ _AVX2_TESTS = (
     _prefill(512, 4096, (LLAMA_CPP,), Target("ratio", 1.5, "llama.cpp")),
     _decode(0, 1, (LLAMA_CPP,), Target("ratio", 1, "llama.cpp")),
     _decode(4096, 1, (LLAMA_CPP,), Target("ratio", 1, "llama.cpp")),
-    _decode(0, 8, (LLAMA_CPP,), Target("ratio", 1, "llama.cpp")),
-    _decode(0, 32, (LLAMA_CPP,), Target("ratio", 1, "llama.cpp")),
+    _decode(0, 8, (LLAMA_CPP,), Target("ratio", 1, "llama.cpp"), num_new_tokens=64),
+    _decode(0, 32, (LLAMA_CPP,), Target("ratio", 1, "llama.cpp"), num_new_tokens=32),
 )
 _1B_TESTS = (
     _prefill(512, 0, (LLAMA_CPP,), Target("ratio", 2, "same file")),

@@ -3,8 +3,8 @@
     python read_bandwidth.py 2
 
 One process per thread looks in a buffer of its own, far larger than any cache, for a byte that is not there: `memchr`
-of the C library, which compares a vector a cycle. The best of several passes counts. Standard library only, and nothing of
-Pelton, so that the limit is not measured with the code that is held against it. Start at `measure`.
+of the C library, which compares a vector a cycle. The best of several passes counts. Standard library only, and nothing
+of Pelton, so that the limit is not measured with the code that is held against it. Start at `measure`.
 """
 
 from __future__ import annotations

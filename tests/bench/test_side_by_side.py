@@ -146,7 +146,7 @@ def test_ratio_is_taken_inside_one_run_when_parts_are_merged() -> None:
 def test_bandwidth_counts_weights_once_a_step_and_the_cache_of_every_sequence() -> None:
     test = find_test("smollm2", "decode")
     assert count_step_bytes(describe_engine("pelton"), test) == 100e6 + 64 * 1000
-    assert count_step_bytes(describe_engine("pelton"), find_test("smollm2", "decode-x8")) == 100e6 + 8 * 64 * 1000
+    assert count_step_bytes(describe_engine("pelton"), find_test("smollm2", "decode-x8")) == 100e6 + 8 * 32 * 1000
     rows = make_rows([make_measurement("decode", {"pelton": [250.0]})])
     share = next(row for row in rows if row["kind"] == "bandwidth")
     assert (share["value"], share["is_met"]) == (pytest.approx(250 * 100.064e6 / 50e9), False)
@@ -186,7 +186,7 @@ def test_peer_without_environment_is_absent_and_pelton_must_start(fake_worker: l
 
 def test_batched_decode_counts_the_tokens_of_all_sequences() -> None:
     test = find_test("smollm2", "decode-x8")
-    assert (test.num_tokens, test.num_steps, test.arguments["num_seqs"]) == (1024, 128, 8)
+    assert (test.num_tokens, test.num_steps, test.arguments["num_seqs"]) == (512, 64, 8)
 
 
 def test_random_1b_model_has_the_mixture_of_types_of_a_q4_k_m_file() -> None:
