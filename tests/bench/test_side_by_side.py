@@ -152,6 +152,13 @@ def test_bandwidth_counts_weights_once_a_step_and_the_cache_of_every_sequence() 
     assert (share["value"], share["is_met"]) == (pytest.approx(250 * 100.064e6 / 50e9), False)
 
 
+def test_bandwidth_limit_is_the_fastest_reading_of_all_runs() -> None:
+    undisturbed = make_measurement("decode-x8", {"pelton": [1.0]}, bandwidth_limit=100e9)
+    rows = make_rows([make_measurement("decode", {"pelton": [250.0]}), undisturbed])
+    share = next(row for row in rows if row["kind"] == "bandwidth")
+    assert share["value"] == pytest.approx(250 * 100.064e6 / 100e9)
+
+
 def test_target_without_rival_is_reported_as_not_measured() -> None:
     rows = make_rows([make_measurement("decode-x8", {"pelton": [100.0]})])
     assert [(row["value"], row["is_met"]) for row in rows] == [(None, None)]
