@@ -65,7 +65,7 @@ def count_bytes_per_s(measurements: Sequence[Measurement], test: SpeedTest) -> f
         for m in measurements
         if PELTON in m["runs"]
     )
-    return max(rates)
+    return float(max(rates))
 
 
 def _make_row(

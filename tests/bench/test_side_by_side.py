@@ -114,6 +114,11 @@ def test_engines_alternate_and_swap_places_every_round() -> None:
     assert speeds == {"a": [512.0, 256.0, 512.0], "b": [512.0, 256.0, 512.0]}
 
 
+def test_disturbed_first_call_does_not_rule_a_setting_out() -> None:
+    worker = ScriptedWorker("a", [4.0, 1.0], [])
+    assert side_by_side.warm_up(worker, find_test("smollm2", "prefill512")) == 512.0  # type: ignore[arg-type]  # scripted
+
+
 def test_only_settings_near_the_best_of_their_group_are_timed() -> None:
     speeds = {"pelton": 10.0, "a fa=off": 100.0, "a fa=on": 90.0, "b fa=off": 80.0, "b fa=on": 50.0}
     groups = {"pelton": "pelton", "a fa=off": "a", "a fa=on": "a", "b fa=off": "b", "b fa=on": "b"}
