@@ -1,6 +1,6 @@
 """Start engine workers, each in its own environment, talk to them, and describe the machine they ran on.
 
-Knows the protocol of `workers/protocol.py`, not the engines. Start at `Worker` and `start_llama_cpp`/`start_pelton`.
+Knows the protocol of `workers/protocol.py`, not what engines are compared. Start at `Worker`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import platform
 import subprocess
 import sys
-import venv
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = ROOT / "bench" / "workers"
 DEFAULT_WORKDIR = ROOT / "build" / "peers"
-PEER_PACKAGES = ("llama-cpp-python", "numpy")
 _INTERESTING_FLAGS = (
     "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_int8",
     "asimd", "asimddp", "i8mm", "sve",
@@ -91,16 +89,20 @@ def start_llama_cpp(
 ) -> Worker:
     """Start llama.cpp with flash attention on or off."""
     label = f"llama.cpp fa={'on' if flash_attention else 'off'}"
-    command = [str(python), str(WORKERS / "llamacpp_worker.py"), "--model", str(model), "--threads", str(threads)]
-    if flash_attention:
-        command.append("--flash-attention")
+    options = ["--flash-attention"] if flash_attention else []
+    command = make_command(python, "llamacpp_worker.py", model, threads, options)
     return Worker(label, command, log_path=workdir / f"{label.replace(' ', '_')}.log")
 
 
 def start_pelton(python: Path, model: Path, threads: int, *, workdir: Path = DEFAULT_WORKDIR) -> Worker:
     """Start Pelton from whatever environment `python` belongs to."""
-    command = [str(python), str(WORKERS / "pelton_worker.py"), "--model", str(model), "--threads", str(threads)]
+    command = make_command(python, "pelton_worker.py", model, threads)
     return Worker("pelton", command, log_path=workdir / "pelton.log")
+
+
+def make_command(python: Path, script: str, model: Path, threads: int, options: Sequence[str] = ()) -> list[str]:
+    """Command line of a worker; every worker takes a model and a number of threads."""
+    return [str(python), str(WORKERS / script), "--model", str(model), "--threads", str(threads), *options]
 
 
 def find_peer_python(peer_python: Path | None, workdir: Path) -> Path:
@@ -108,16 +110,6 @@ def find_peer_python(peer_python: Path | None, workdir: Path) -> Path:
     python = peer_python or workdir / "llamacpp" / "bin" / "python"
     if not python.exists():
         raise SystemExit(f"no llama.cpp environment at {python}: run with --setup first, or give --peer-python PATH")
-    return python
-
-
-def set_up_peer(workdir: Path) -> Path:
-    """Create the llama.cpp environment under `workdir` (builds from source, minutes); return its interpreter."""
-    directory = workdir / "llamacpp"
-    python = directory / "bin" / "python"
-    if not python.exists():
-        venv.EnvBuilder(with_pip=True).create(directory)
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
     return python
 
 

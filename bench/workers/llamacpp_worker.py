@@ -119,32 +119,35 @@ class LlamaCppEngine(Engine):
             context = self._contexts[num_seqs] = Context(self.model, self._arguments, max_tokens, num_seqs)
         return context
 
-    def prefill(self, num_tokens: int) -> float:
-        context = self._context(1, num_tokens)
-        context.clear()
-        token_ids = random_token_ids(num_tokens, self.vocab_size)
+    def _go_to_depth(self, context: Context, depth: int) -> None:
+        """Have exactly the first `depth` tokens cached, computing them only if an earlier test has not."""
+        if depth and context.num_cached >= depth:
+            llama_cpp.llama_memory_seq_rm(context.memory, 0, depth, -1)
+        else:
+            context.clear()
+            context.prefill(random_token_ids(depth, self.vocab_size))
+        context.num_cached = depth
+
+    def prefill(self, num_tokens: int, depth: int) -> float:
+        context = self._context(1, depth + num_tokens)
+        self._go_to_depth(context, depth)
+        token_ids = random_token_ids(depth + num_tokens, self.vocab_size)[depth:]
         begin = time.perf_counter()
-        context.prefill(token_ids)
+        context.prefill(token_ids, depth)
         return time.perf_counter() - begin
 
     def decode(self, num_new_tokens: int, depth: int, num_seqs: int) -> float:
         context = self._context(num_seqs, depth + num_new_tokens)
         if num_seqs > 1 and depth:
             raise ValueError("several sequences are measured at depth 0 only")
-        if depth and context.num_cached >= depth:
-            llama_cpp.llama_memory_seq_rm(context.memory, 0, depth, -1)
-        else:
-            context.clear()
-            context.prefill(random_token_ids(depth, self.vocab_size))
+        self._go_to_depth(context, depth)
         token_ids = random_token_ids(num_new_tokens * num_seqs, self.vocab_size)
         begin = time.perf_counter()
         for i in range(num_new_tokens):
             for seq in range(num_seqs):
                 context.put(seq, token_ids[i * num_seqs + seq], depth + i, seq, wants_logits=True)
             context.decode(num_seqs)
-        elapsed_s = time.perf_counter() - begin
-        context.num_cached = depth
-        return elapsed_s
+        return time.perf_counter() - begin
 
     def tokenize(self, text: str) -> list[int]:
         data = text.encode()

@@ -17,20 +17,28 @@ from pelton.core.request import Request
 from pelton.engine.benchmark import Lockstep
 from pelton.engine.machine import get_version
 from pelton.engine.perplexity import PerplexityOptions, measure_perplexity
+from pelton.loading.gguf import open_gguf
 
 _GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
 
 
 class PeltonEngine(Engine):
-    """A loaded model; keeps the context of the last decode test so that a repeat need not compute it again."""
+    """A loaded model; knows how much of the tests' common context is in the KV cache."""
 
     name = "pelton"
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._llm = LLM(
-            arguments.model, threads=arguments.threads, isa=arguments.isa, kv_cache_tokens=arguments.kv_cache_tokens
+            arguments.model,
+            threads=arguments.threads,
+            isa=arguments.isa,
+            kv_cache_dtype=arguments.kv_cache_dtype,
+            kv_cache_tokens=arguments.kv_cache_tokens,
         )
-        self._contexts: dict[tuple[int, int, int], Lockstep] = {}
+        self._weight_bytes = count_weight_bytes(arguments.model)
+        # The first tokens of sequence 0 that are in the KV cache: the ids are the same in every test, and so is the
+        # place of their blocks, so that a context need not be computed again for each test and round.
+        self._num_cached = 0
 
     def describe(self) -> dict[str, object]:
         config, runner = self._llm.config, self._llm.runner
@@ -41,6 +49,8 @@ class PeltonEngine(Engine):
             "kv_cache_dtype": config.kv_cache_dtype,
             "prefill_chunk": config.prefill_chunk,
             "load_s": self._llm.load_ms / 1000,
+            "weight_bytes_per_step": self._weight_bytes,
+            "kv_bytes_per_token": runner.kv_bytes_per_block / runner.block_size,
         }
 
     def _make_lockstep(self, num_prompt_tokens: int, num_new_tokens: int, num_seqs: int) -> Lockstep:
@@ -65,28 +75,30 @@ class PeltonEngine(Engine):
             self._llm.runner, requests, max_num_batched_tokens=self._llm.config.prefill_chunk, use_kv_cache=True
         )
 
-    def prefill(self, num_tokens: int) -> float:
-        self._contexts.clear()
-        lockstep = self._make_lockstep(num_tokens, 0, 1)
+    def prefill(self, num_tokens: int, depth: int) -> float:
+        lockstep = self._make_lockstep(depth + num_tokens, 0, 1)
+        if self._num_cached < depth:
+            lockstep.prefill(0, depth)
         begin = time.perf_counter()
-        lockstep.prefill(0, num_tokens)
-        return time.perf_counter() - begin
+        lockstep.prefill(depth, depth + num_tokens)
+        elapsed_s = time.perf_counter() - begin
+        self._num_cached = max(self._num_cached, depth + num_tokens)
+        return elapsed_s
 
     def decode(self, num_new_tokens: int, depth: int, num_seqs: int) -> float:
-        key = (num_new_tokens, depth, num_seqs)
-        lockstep = self._contexts.get(key)
-        if lockstep is None:
-            # Only one set of requests owns the KV blocks at a time. A prompt has at least one token.
-            self._contexts.clear()
-            lockstep = self._contexts[key] = self._make_lockstep(max(depth, 1), num_new_tokens, num_seqs)
-            lockstep.prefill(0, max(depth, 1))
-        lockstep.drop_output_after(1)
+        # A prompt has at least one token; its last one is computed again to have a first token to go on from.
+        num_prompt_tokens = max(depth, 1)
+        lockstep = self._make_lockstep(num_prompt_tokens, num_new_tokens, num_seqs)
+        start = num_prompt_tokens - 1 if num_seqs == 1 and self._num_cached >= num_prompt_tokens else 0
+        lockstep.prefill(start, num_prompt_tokens)
         begin = time.perf_counter()
         lockstep.decode(num_new_tokens)
-        return time.perf_counter() - begin
+        elapsed_s = time.perf_counter() - begin
+        self._num_cached = depth if num_seqs == 1 else 0
+        return elapsed_s
 
     def perplexity(self, text: str, num_context: int) -> dict[str, object]:
-        self._contexts.clear()
+        self._num_cached = 0
         result = measure_perplexity(self._llm, text, PerplexityOptions(context=num_context))
         token_ids = self._llm.tokenizer.encode(text, add_special=True, parse_special=False)
         return {
@@ -97,12 +109,23 @@ class PeltonEngine(Engine):
         }
 
 
+def count_weight_bytes(path: Path) -> int:
+    """Bytes of weights that one decode step must read, as the file stores them: all but an embedding used for one row.
+
+    Without an output matrix of its own, a model multiplies by the embedding matrix.
+    """
+    with open_gguf(path) as file:
+        sizes = {name: tensor.data.nbytes for name, tensor in file.tensors.items()}
+    return sum(sizes.values()) - (sizes["token_embd.weight"] if "output.weight" in sizes else 0)
+
+
 def main() -> None:
     """Parse the options, load the model, serve commands until standard input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--isa")
+    parser.add_argument("--kv-cache-dtype", default="f16")
     parser.add_argument("--kv-cache-tokens", type=int, default=16384)
     arguments = parser.parse_args()
     serve(lambda: PeltonEngine(arguments))

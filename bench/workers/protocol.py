@@ -1,6 +1,6 @@
 """What a worker process understands, the same for every engine: one JSON object a line in, one a line out.
 
-    {"command": "prefill", "num_tokens": 512}                                -> {"seconds": 0.31}
+    {"command": "prefill", "num_tokens": 512, "depth": 0}                    -> {"seconds": 0.31}
     {"command": "decode", "num_new_tokens": 128, "depth": 0, "num_seqs": 1}  -> {"seconds": 0.62}
     {"command": "perplexity", "text_path": "a.txt", "num_context": 512}      -> {"perplexity": 14.1, ...}
 
@@ -38,8 +38,8 @@ class Engine(ABC):
         """Version, settings and instruction sets in use."""
 
     @abstractmethod
-    def prefill(self, num_tokens: int) -> float:
-        """Seconds to compute a prompt of random ids up to the logits of its last token."""
+    def prefill(self, num_tokens: int, depth: int) -> float:
+        """Seconds to compute `num_tokens` of a prompt behind `depth` cached ones, up to the logits of the last."""
 
     @abstractmethod
     def decode(self, num_new_tokens: int, depth: int, num_seqs: int) -> float:
@@ -54,7 +54,8 @@ def _answer(engine: Engine, request: dict[str, object]) -> dict[str, object]:
     arguments = dict(request)
     command = arguments.pop("command")
     if command == "prefill":
-        return {"seconds": engine.prefill(int(str(arguments["num_tokens"])))}
+        counts = {key: int(str(arguments[key])) for key in ("num_tokens", "depth")}
+        return {"seconds": engine.prefill(**counts)}
     if command == "decode":
         counts = {key: int(str(arguments[key])) for key in ("num_new_tokens", "depth", "num_seqs")}
         return {"seconds": engine.decode(**counts)}

@@ -7,6 +7,7 @@ published GGUF layouts through the `gguf` package, and nothing of Pelton. Start 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +30,10 @@ class RandomRope:
 
 @dataclass(frozen=True)
 class RandomLlama:
-    """Shape of a random model; `weight_type` holds for every matrix, norms are always F32."""
+    """Shape of a random model; `weight_type` holds for every matrix, norms are always F32.
+
+    `tensor_types` names the matrices that differ from it.
+    """
 
     name: str
     hidden_size: int = 64
@@ -44,6 +48,7 @@ class RandomLlama:
     rope: RandomRope = field(default_factory=RandomRope)
     weight_type: GgmlType = GgmlType.F32
     embedding_type: GgmlType | None = None
+    tensor_types: Mapping[str, GgmlType] = field(default_factory=dict)
     norm_eps: float = 1e-5
     seed: int = 1
 
@@ -148,7 +153,7 @@ def make_tensors(model: RandomLlama) -> list[RandomTensor]:
     tensors: list[RandomTensor] = []
 
     def matrix(name: str, rows: int, cols: int, gain: float = 1.0, ggml_type: GgmlType | None = None) -> None:
-        ggml_type = model.weight_type if ggml_type is None else ggml_type
+        ggml_type = model.tensor_types.get(name, model.weight_type) if ggml_type is None else ggml_type
         key = f"{model.name}/{model.seed}/{name}"
         tensors.append(
             RandomTensor(name, ggml_type, (rows, cols), random_matrix(key, rows, cols, ggml_type, gain / cols**0.5))
