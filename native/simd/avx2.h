@@ -7,6 +7,7 @@
 inline constexpr int kLanes = 8;
 // Rows that a register-blocked loop may hold: 16 registers.
 inline constexpr int kMaxTokenBlock = 4;
+inline constexpr std::int64_t kMinStripTokens = 32;
 inline constexpr int kScoreRows = 6;
 inline constexpr int kScoreSums = 4;
 inline constexpr int kValueRows = 3;

@@ -11,6 +11,8 @@ namespace pelton::avx512 {
 inline constexpr int kLanes = 16;
 // Rows that a register-blocked loop may hold: 32 registers.
 inline constexpr int kMaxTokenBlock = 16;
+// Unpacking once for 16 tokens is cheap enough: keeping the codes gained nothing (docs/log.md, 2026-11-29).
+inline constexpr std::int64_t kMinStripTokens = 0;
 inline constexpr int kScoreRows = 12;
 inline constexpr int kScoreSums = 12;
 inline constexpr int kValueRows = 6;

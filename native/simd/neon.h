@@ -12,6 +12,7 @@ namespace pelton::neon {
 inline constexpr int kLanes = 4;
 // Rows that a register-blocked loop may hold: 32 registers, four of them per 16-lane vector.
 inline constexpr int kMaxTokenBlock = 8;
+inline constexpr std::int64_t kMinStripTokens = 32;
 inline constexpr int kScoreRows = 6;
 inline constexpr int kScoreSums = 6;
 inline constexpr int kValueRows = 6;

@@ -14,6 +14,7 @@ namespace pelton::scalar {
 
 inline constexpr int kLanes = 16;
 inline constexpr int kMaxTokenBlock = 2;
+inline constexpr std::int64_t kMinStripTokens = 0;
 inline constexpr int kScoreRows = 2;
 inline constexpr int kScoreSums = 4;
 inline constexpr int kValueRows = 2;

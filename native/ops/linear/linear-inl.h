@@ -177,15 +177,15 @@ struct Affine {
 
   static void run(const LinearArgs& args, std::int64_t tile_begin, std::int64_t tile_end, std::int64_t token_begin,
                   std::int64_t token_end) {
-    const bool has_strip =
-        token_end - token_begin >= 2 * kMaxTokenBlock && args.weight->cols() / kUnitCols <= kMaxStripUnits;
     for (std::int64_t tile = tile_begin; tile < tile_end; ++tile) {
       for (int half = 0; half < 16 / kLanes; ++half) {
-        if (has_strip) {
-          run_with_strip(args, tile, half, token_begin, token_end);
-        } else {
-          run_blocks<kMaxTokenBlock>(AffineRows<kFormat, false>{args, tile, half, nullptr}, token_begin, token_end);
+        if constexpr (kMinStripTokens > 0) {
+          if (token_end - token_begin >= kMinStripTokens && args.weight->cols() / kUnitCols <= kMaxStripUnits) {
+            run_with_strip(args, tile, half, token_begin, token_end);
+            continue;
+          }
         }
+        run_blocks<kMaxTokenBlock>(AffineRows<kFormat, false>{args, tile, half, nullptr}, token_begin, token_end);
       }
     }
   }
