@@ -72,6 +72,12 @@ inline float reduce_integral_sum(V a) {
   m = _mm_add_ps(m, _mm_movehl_ps(m, m));
   return _mm_cvtss_f32(_mm_add_ss(m, _mm_movehdup_ps(m)));
 }
+// Sum over the lanes by halves: lane i with lane i+4, then +2, +1.
+inline float sum_halves(V a) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
 
 inline IV iset1(std::int32_t x) { return {_mm256_set1_epi32(x)}; }
 inline V to_f32(IV a) { return {_mm256_cvtepi32_ps(a.v)}; }

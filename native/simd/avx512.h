@@ -17,7 +17,7 @@ inline constexpr int kScoreRows = 12;
 inline constexpr int kScoreSums = 12;
 inline constexpr int kValueRows = 6;
 inline constexpr int kValueVecs = 4;
-inline constexpr int kValueTilesAhead = 2;
+inline constexpr int kValueTilesAhead = 4;
 
 struct V {
   __m512 v;
@@ -72,6 +72,13 @@ inline void store_i8(std::int8_t* p, V a) {
 // Maximum, and sum of integral lanes: exact, so the order of lanes does not matter.
 inline float reduce_max(V a) { return _mm512_reduce_max_ps(a.v); }
 inline float reduce_integral_sum(V a) { return _mm512_reduce_add_ps(a.v); }
+// Sum over the lanes by halves: lane i with lane i+8, then +4, +2, +1.
+inline float sum_halves(V a) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
 
 inline IV iset1(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline V to_f32(IV a) { return {_mm512_cvtepi32_ps(a.v)}; }

@@ -49,12 +49,9 @@ inline F32x16 add16(const F32x16& a, const F32x16& b) {
 
 // Sum over the 16 lanes by halves: lane i with lane i+8, then +4, +2, +1. The maximum needs no order.
 inline float sum_lanes(const F32x16& a) {
-  float t[16];
-  store16(t, a);
-  for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) t[i] = t[i] + t[i + width];
-  }
-  return t[0];
+  if constexpr (kParts == 1) return sum_halves(a.part[0]);
+  static_assert(kParts <= 2);
+  return sum_halves(add(a.part[0], a.part[kParts - 1]));
 }
 inline float max_lanes(const F32x16& a) {
   V m = a.part[0];

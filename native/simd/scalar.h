@@ -86,6 +86,13 @@ inline float reduce_integral_sum(V a) {
   for (int i = 0; i < 16; ++i) sum += a.v[i];
   return sum;
 }
+// Sum over the lanes by halves: lane i with lane i+8, then +4, +2, +1.
+inline float sum_halves(V a) {
+  for (int width = 8; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) a.v[i] = a.v[i] + a.v[i + width];
+  }
+  return a.v[0];
+}
 
 inline IV iset1(std::int32_t x) {
   IV r;

@@ -9,7 +9,7 @@ from kernel_inputs import ISAS, assert_same_bits, pack_f32, run_native, run_prog
 
 from pelton._native import KvCache, ThreadPool
 from pelton.compute.batch import make_batch
-from pelton.compute.kv_rounding import round_to_kv_dtype
+from pelton.compute.kv_rounding import round_keys, round_values
 from pelton.compute.ops import AttendSpec
 from pelton.compute.recorder import record_program
 from pelton.compute.reference import ReferenceCache, run_reference
@@ -73,7 +73,27 @@ def test_extreme_heads_are_kept_finite(isa, dtype, pool):
     for token in range(len(values)):
         batch = make_batch([([token], 0, [0])], [0])
         seen = run_program(program, batch, make_cache((1, 1, 32), dtype=dtype))
-        np.testing.assert_allclose(seen[0], round_to_kv_dtype(values[token], dtype), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(seen[0], round_values(values[token], dtype), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_keys_with_a_strong_mean_are_centered(isa, rng, pool):
+    # A mean of 10 in one dimension leaves few of 16 steps to the rest, unless it is taken off.
+    heads, num_tokens = (2, 1, 32), 120
+    q, v = (pack_f32(rng.standard_normal((num_tokens, width)), pool) for width in (64, 32))
+    keys = rng.standard_normal((num_tokens, 32)).astype(np.float32)
+    keys[:, 5] += 10
+    k = pack_f32(keys, pool)
+    spec = AttendSpec(layer=0, num_heads=2, num_kv_heads=1, head_dim=32, scale=0.2)
+    forward = lambda ops: ops.select_rows(ops.attend(ops.embed(q), ops.embed(k), ops.embed(v), spec))  # noqa: E731
+    batch = make_batch([(list(range(num_tokens)), 0, list(range(8)))], list(range(num_tokens)))
+    expected = run_reference(forward, batch, ReferenceCache(kv_dtype="int4"))
+    whole = run_native(forward, batch, isa, pool, make_cache(heads, dtype="int4"))
+    np.testing.assert_allclose(whole, expected, rtol=2e-5, atol=2e-5)
+    cut = run_chunks(forward, isa, pool, heads, num_tokens, 7, [5, 1, 7, 0, 2, 9, 3, 4], "int4")
+    assert_same_bits(cut, whole)
+    error = np.abs(round_keys(keys[:, None], "int4")[16:, 0] - keys[16:]).mean()
+    assert error < 0.5 * np.abs(round_values(keys[16:], "int4") - keys[16:]).mean()
 
 
 @pytest.mark.parametrize("dtype", KV_CACHE_DTYPES)
@@ -111,9 +131,9 @@ def test_the_reference_rounds_as_written():
     head = np.array([[0.5, -1.0, 0.25, 1.0]], np.float32)
     scale = np.float32(np.float16(1 / 127))
     expected = np.array([[64, -127, 32, 127]], np.float32) * scale  # 63.5 / 1.0000 and 31.75 to nearest even
-    np.testing.assert_array_equal(round_to_kv_dtype(head, "int8"), expected)
+    np.testing.assert_array_equal(round_values(head, "int8"), expected)
     head = np.array([[-1.0, 0.5, 0.0, 6.5]], np.float32)  # scale 0.5, minimum -1
-    np.testing.assert_array_equal(round_to_kv_dtype(head, "int4"), head)
+    np.testing.assert_array_equal(round_values(head, "int4"), head)
     np.testing.assert_array_equal(
-        round_to_kv_dtype(np.array([1.0, 1.00390625, 1.01171875], np.float32), "bf16"), [1.0, 1.0, 1.015625]
+        round_values(np.array([1.0, 1.00390625, 1.01171875], np.float32), "bf16"), [1.0, 1.0, 1.015625]
     )

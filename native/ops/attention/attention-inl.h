@@ -9,6 +9,7 @@ struct SpanView {
   std::int64_t first;  // position of the first token
   std::int64_t num_tokens;
   std::int64_t num_blocks;
+  std::int64_t to_centers;  // from a block's keys
   const std::uint8_t* keys[kSpanBlocks + kTilesAhead];    // then the values
   const std::uint8_t* values[kSpanBlocks + kTilesAhead];  // then the next span's keys
 };
@@ -19,7 +20,8 @@ inline SpanView view_span(const KvLayer& kv, const AttendParams& params, const Q
   const std::int64_t first = std::max(span * kSpanTokens, seen);
   const std::int64_t num_tokens = std::min((span + 1) * kSpanTokens, last + 1) - first;
   const std::int64_t num_blocks = (num_tokens + kBlockTokens - 1) / kBlockTokens;
-  SpanView view{kv, first, num_tokens, num_blocks, {}, {}};
+  const std::int64_t to_centers = kv.center_offset + query.kv_head * (kv.center_head_bytes - kv.key_head_bytes);
+  SpanView view{kv, first, num_tokens, num_blocks, to_centers, {}, {}};
   const auto keys_of = [&](std::int64_t b) {
     // Past the context's end there is nothing to bring nearer.
     const std::int64_t block = std::min(first / kBlockTokens + b, last / kBlockTokens);
@@ -39,10 +41,21 @@ inline SpanView view_span(const KvLayer& kv, const AttendParams& params, const Q
   return view;
 }
 
-// scores[r, j] = q[r] . k[j] for kRows rows and kBlocks blocks of 16 tokens from `keys` on.
+// The copied queries of a work item, from one row on.
+struct Queries {
+  float* q;
+  std::int64_t run_floats;  // from one run of kQueryDims dimensions to the next
+
+  // Dimension d of the first row.
+  inline float* at(std::int64_t d) const { return q + d / kQueryDims * run_floats + d % kQueryDims; }
+  inline Queries from_row(std::int64_t r) const { return {q + r * kQueryStride, run_floats}; }
+};
+
+// scores[r, j] = q[r] . k[j] for kRows rows and kBlocks blocks of 16 tokens, whose keys are `keys` and whose first is
+// block `first_block` of the span.
 template <KvDtype kDtype, int kRows, int kBlocks>
-inline void score_blocks(const KvLayer& kv, const std::uint8_t* const* keys, const float* q, const float* q_sums,
-                         float* scores) {
+inline void score_blocks(const KvLayer& kv, const std::uint8_t* const* keys, std::int64_t first_block,
+                         const Queries& queries, const RowOffsets* offsets, float* scores) {
   static_assert(kBlocks <= kTilesAhead);
   constexpr std::int64_t kLineDims = key_line_dims(kDtype);
   F32x16 acc[kRows][kBlocks];
@@ -53,6 +66,7 @@ inline void score_blocks(const KvLayer& kv, const std::uint8_t* const* keys, con
   }
   for (std::int64_t d = 0; d < kv.key_dim; d += kLineDims) {
     const std::int64_t at = d / kLineDims * 64;
+    const float* q = queries.at(d);
     KeyLine<kDtype> lines[kBlocks];
 #pragma GCC unroll 16
     for (int b = 0; b < kBlocks; ++b) {
@@ -68,7 +82,7 @@ inline void score_blocks(const KvLayer& kv, const std::uint8_t* const* keys, con
       for (int b = 0; b < kBlocks; ++b) k[b] = lines[b].next();
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        const F32x16 x = set16(q[r * kv.key_dim + d + i]);
+        const F32x16 x = set16(q[r * kQueryStride + i]);
 #pragma GCC unroll 16
         for (int b = 0; b < kBlocks; ++b) acc[r][b] = fma16(k[b], x, acc[r][b]);
       }
@@ -82,7 +96,8 @@ inline void score_blocks(const KvLayer& kv, const std::uint8_t* const* keys, con
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         if constexpr (has_minimum(kDtype)) {
-          acc[r][b] = fma16(acc[r][b], scale, mul16(set16(q_sums[r]), load_minima(scales)));
+          const F32x16 center = set16(offsets[r].centers[first_block + b]);
+          acc[r][b] = fma16(acc[r][b], scale, fma16(set16(offsets[r].q_sum), load_minima(scales), center));
         } else {
           acc[r][b] = mul16(acc[r][b], scale);
         }
@@ -95,23 +110,24 @@ inline void score_blocks(const KvLayer& kv, const std::uint8_t* const* keys, con
 
 // Scores of kRows rows over the span, kBlocks blocks at a time so that enough independent sums are under way.
 template <KvDtype kDtype, int kRows, int kBlocks>
-inline void score_rows(const SpanView& span, const float* q, const float* q_sums, float* scores) {
+inline void score_rows(const SpanView& span, const Queries& queries, const RowOffsets* offsets, float* scores) {
   std::int64_t b = 0;
   for (; b + kBlocks <= span.num_blocks; b += kBlocks) {
-    score_blocks<kDtype, kRows, kBlocks>(span.kv, span.keys + b, q, q_sums, scores + b * kBlockTokens);
+    score_blocks<kDtype, kRows, kBlocks>(span.kv, span.keys + b, b, queries, offsets, scores + b * kBlockTokens);
   }
   for (; b < span.num_blocks; ++b) {
-    score_blocks<kDtype, kRows, 1>(span.kv, span.keys + b, q, q_sums, scores + b * kBlockTokens);
+    score_blocks<kDtype, kRows, 1>(span.kv, span.keys + b, b, queries, offsets, scores + b * kBlockTokens);
   }
 }
 
 template <KvDtype kDtype>
-inline void score_all(const SpanView& span, std::int64_t rows, const float* q, const float* q_sums, float* scores) {
+inline void score_all(const SpanView& span, std::int64_t rows, const Queries& queries, const RowOffsets* offsets,
+                      float* scores) {
   std::int64_t r = 0;
   const auto pass = [&](auto num_rows, auto num_at_once) {
     constexpr int kRows = decltype(num_rows)::value;
     for (; r + kRows <= rows; r += kRows) {
-      score_rows<kDtype, kRows, decltype(num_at_once)::value>(span, q + r * span.kv.key_dim, q_sums + r,
+      score_rows<kDtype, kRows, decltype(num_at_once)::value>(span, queries.from_row(r), offsets + r,
                                                               scores + r * kSpanTokens);
     }
   };
@@ -235,18 +251,41 @@ inline void value_dims(const SpanView& span, std::int64_t rows, std::int64_t dim
   pass(std::integral_constant<int, 1>{});
 }
 
-// The rows' queries times the scale, padded to key_dim, and each one's sum in order.
-inline void copy_queries(const KvLayer& kv, const AttendParams& params, const QueryBlock& query, float* q,
-                         float* q_sums) {
+// The rows' queries times the scale, padded to key_dim and rotated as the keys are.
+inline void copy_queries(const KvLayer& kv, const AttendParams& params, const QueryBlock& query,
+                         const Queries& queries) {
   for (std::int64_t r = 0; r < query.num_tokens * query.group; ++r) {
     const float* head = query.q + r / query.group * query.q_stride + r % query.group * kv.head_dim;
-    float* row = q + r * kv.key_dim;
-    for (std::int64_t d = 0; d < kv.head_dim; ++d) row[d] = head[d] * params.scale;
-    std::fill(row + kv.head_dim, row + kv.key_dim, 0.0F);
-    if (!has_minimum(kv.dtype)) continue;
-    float sum = 0.0F;
-    for (std::int64_t d = 0; d < kv.head_dim; ++d) sum += row[d];
-    q_sums[r] = sum;
+    for (std::int64_t begin = 0; begin < kv.key_dim; begin += kQueryDims) {
+      const std::int64_t num_dims = std::min(kQueryDims, kv.key_dim - begin);
+      const std::int64_t num_copied = std::min(num_dims, kv.head_dim - begin);
+      float* row = queries.from_row(r).at(begin);
+      for (std::int64_t d = 0; d < num_copied; ++d) row[d] = head[begin + d] * params.scale;
+      std::fill(row + num_copied, row + num_dims, 0.0F);
+      if (has_center(kv.dtype)) rotate_runs(row, num_dims, kv.rotation_dims());
+    }
+  }
+}
+
+// The sum of each row's query, and its products with the centers of the span's blocks.
+inline void find_offsets(const SpanView& span, std::int64_t rows, const Queries& queries, RowOffsets* offsets) {
+  const std::int64_t key_dim = span.kv.key_dim;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    F32x16 sum = zero16();
+    for (std::int64_t d = 0; d < key_dim; d += 16) sum = add16(sum, load16(queries.from_row(r).at(d)));
+    offsets[r].q_sum = sum_lanes(sum);
+  }
+  for (std::int64_t b = 0; b < span.num_blocks; ++b) {
+    const std::uint8_t* center = span.keys[b] + span.to_centers;
+    float scale;
+    std::memcpy(&scale, center + key_dim, 4);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      F32x16 acc = zero16();
+      for (std::int64_t d = 0; d < key_dim; d += 16) {
+        acc = fma16(load16_kv<KvDtype::kI8>(center + d), load16(queries.from_row(r).at(d)), acc);
+      }
+      offsets[r].centers[b] = sum_lanes(acc) * scale;
+    }
   }
 }
 
@@ -255,12 +294,13 @@ inline void attend_span_of(const KvLayer& kv, const AttendParams& params, const 
                            float* scratch, const SpanState& out) {
   const SpanView span = view_span(kv, params, query, index);
   const std::int64_t rows = query.num_tokens * query.group;
-  float* q = scratch;
-  float* scores = q + rows * kv.key_dim;
-  float* q_sums = scores + rows * kSpanTokens;
-  float* starts = q_sums + rows;
-  copy_queries(kv, params, query, q, q_sums);
-  score_all<kDtype>(span, rows, q, q_sums, scores);
+  const Queries queries{scratch, rows * kQueryStride};
+  float* scores = scratch + query_floats(rows, kv);
+  float* starts = scores + rows * kSpanTokens;
+  auto* offsets = reinterpret_cast<RowOffsets*>(starts + rows);
+  copy_queries(kv, params, query, queries);
+  if constexpr (has_center(kDtype)) find_offsets(span, rows, queries, offsets);
+  score_all<kDtype>(span, rows, queries, offsets, scores);
   for (std::int64_t r = 0; r < rows; ++r) {
     float* row = scores + r * kSpanTokens;
     const std::int64_t position = query.position + r / query.group;

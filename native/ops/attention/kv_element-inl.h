@@ -84,3 +84,39 @@ inline void for_kv_dtype(KvDtype dtype, F f) {
     case KvDtype::kI4: return f(std::integral_constant<KvDtype, KvDtype::kI4>{});
   }
 }
+
+// Rows of the Walsh-Hadamard matrix of order 16: the sign of (i, lane) is the parity of i & lane.
+struct HadamardSigns {
+  float rows[16][16];
+  constexpr HadamardSigns() : rows() {
+    for (int i = 0; i < 16; ++i) {
+      for (int lane = 0; lane < 16; ++lane) {
+        int bits = i & lane;
+        bits ^= bits >> 2;
+        bits ^= bits >> 1;
+        rows[i][lane] = bits % 2 != 0 ? -1.0F : 1.0F;
+      }
+    }
+  }
+};
+alignas(64) inline constexpr HadamardSigns kHadamardSigns;
+
+// The Walsh-Hadamard transform of each run of `run` (a power of two from 16 on) of x[0..n), in place and not
+// normalised: first 16 neighbours, as a sum in order, then butterflies over distances 16, 32, ... run / 2.
+inline void rotate_runs(float* x, std::int64_t n, std::int64_t run) {
+  for (std::int64_t d = 0; d < n; d += 16) {
+    F32x16 sum = zero16();
+    for (int i = 0; i < 16; ++i) sum = fma16(set16(x[d + i]), load16(kHadamardSigns.rows[i]), sum);
+    store16(x + d, sum);
+  }
+  for (std::int64_t distance = 16; distance < run; distance *= 2) {
+    for (std::int64_t i = 0; i < n; i += 2 * distance) {
+      for (std::int64_t j = i; j < i + distance; j += kLanes) {
+        const V a = load(x + j);
+        const V b = load(x + j + distance);
+        store(x + j, add(a, b));
+        store(x + j + distance, sub(a, b));
+      }
+    }
+  }
+}

@@ -71,26 +71,100 @@ inline std::uint32_t pack_nibbles(const std::int8_t* codes) {
   return word;
 }
 
+// Writes the codes and scale of the center that a block's keys of one head get from those of the block before (null:
+// it becomes 0).
+inline void make_center(const KvLayer& kv, const std::uint8_t* keys_before, const std::uint8_t* center_before,
+                        std::uint8_t* center) {
+  float scale = 0.0F;
+  if (keys_before == nullptr) {
+    std::fill_n(center, kv.key_dim, std::uint8_t{0});
+    std::memcpy(center + kv.key_dim, &scale, 4);
+    return;
+  }
+  const std::uint8_t* scales = scales_of(keys_before, kv.key_head_bytes, KvDtype::kI4);
+  float token_scales[16];
+  float minima[16];
+  store16(token_scales, load_scales(scales));
+  store16(minima, load_minima(scales));
+  float before;
+  std::memcpy(&before, center_before + kv.key_dim, 4);
+  float mean[kMaxKvHeadDim + 16];
+  float highest = 0.0F;
+  for (std::int64_t d = 0; d < kv.key_dim; ++d) {
+    const std::uint8_t* words = keys_before + d / 8 * 64;
+    float sum = 0.0F;
+    for (std::int64_t j = 0; j < kBlockTokens; ++j) {
+      const int code = words[j * 4 + d % 8 / 2] >> (d % 2 * 4) & 15;
+      sum = sum + (token_scales[j] * static_cast<float>(code) + minima[j]);
+    }
+    const auto offset = static_cast<float>(static_cast<std::int8_t>(center_before[d]));
+    mean[d] = before * offset + sum * 0.0625F;
+    highest = std::max(highest, std::fabs(mean[d]));
+  }
+  scale = highest / 127.0F;
+  const V inverse = set1(scale > 0.0F ? 1.0F / scale : 0.0F);
+  std::int8_t codes[16];
+  for (std::int64_t d = 0; d < kv.key_dim; d += 16) {
+    for (int i = 0; i < kParts; ++i) {
+      const V code = mul(load(mean + d + i * kLanes), inverse);
+      store_i8(codes + i * kLanes, max(min(code, set1(127.0F)), set1(-127.0F)));
+    }
+    std::memcpy(center + d, codes, 16);
+  }
+  std::memcpy(center + kv.key_dim, &scale, 4);
+}
+
+// k as int4 keys are rounded: rotated, without the center.
+inline void center_keys(const KvLayer& kv, const std::uint8_t* center, const float* k, float* out) {
+  std::copy_n(k, kv.head_dim, out);
+  std::fill(out + kv.head_dim, out + kv.key_dim, 0.0F);
+  const std::int64_t run = kv.rotation_dims();
+  rotate_runs(out, kv.key_dim, run);
+  const float factor = 1.0F / static_cast<float>(run);
+  float scale;
+  std::memcpy(&scale, center + kv.key_dim, 4);
+  for (std::int64_t d = 0; d < kv.key_dim; ++d) {
+    out[d] = out[d] * factor - scale * static_cast<float>(static_cast<std::int8_t>(center[d]));
+  }
+}
+
+// One head's place in a block.
+struct HeadSlot {
+  std::uint8_t* keys;
+  std::uint8_t* values;
+  std::uint8_t* center;
+  std::int64_t slot;
+};
+
+inline HeadSlot find_head(const KvLayer& kv, std::int64_t block, std::int64_t head, std::int64_t slot) {
+  std::uint8_t* base = kv.base + block * kv.block_bytes;
+  return {base + head * kv.key_head_bytes, base + kv.value_offset + head * kv.value_head_bytes,
+          base + kv.center_offset + head * kv.center_head_bytes, slot};
+}
+
 template <KvDtype kDtype>
-inline void store_quantized(const KvLayer& kv, std::uint8_t* keys, std::uint8_t* values, std::int64_t slot,
-                            const float* k, const float* v) {
+inline void store_keys(const KvLayer& kv, const HeadSlot& at, const float* k) {
   std::int8_t codes[kMaxKvHeadDim + 32];
-  const auto quantize = [&](const float* x, std::uint8_t* head, std::int64_t head_bytes) {
-    auto* scales = reinterpret_cast<std::uint16_t*>(head + head_bytes - kv_scale_bytes(kDtype)) + slot;
-    quantize_head<kDtype>(x, kv.head_dim, scales, codes);
-    // Codes past head_dim meet q = 0, or make values that are not used.
-    std::fill_n(codes + kv.head_dim, 32, std::int8_t{0});
-  };
-  quantize(k, keys, kv.key_head_bytes);
+  auto* scales = reinterpret_cast<std::uint16_t*>(at.keys + kv.key_head_bytes - kv_scale_bytes(kDtype)) + at.slot;
+  quantize_head<kDtype>(k, has_center(kDtype) ? kv.key_dim : kv.head_dim, scales, codes);
   if constexpr (kDtype == KvDtype::kI4) {
-    auto* words = reinterpret_cast<std::uint32_t*>(keys) + slot;
+    auto* words = reinterpret_cast<std::uint32_t*>(at.keys) + at.slot;
     for (std::int64_t d = 0; d < kv.key_dim; d += 8) words[d / 8 * kBlockTokens] = pack_nibbles(codes + d);
   } else {
-    for (std::int64_t d = 0; d < kv.head_dim; ++d) keys[d * kBlockTokens + slot] = static_cast<std::uint8_t>(codes[d]);
+    for (std::int64_t d = 0; d < kv.head_dim; ++d) {
+      at.keys[d * kBlockTokens + at.slot] = static_cast<std::uint8_t>(codes[d]);
+    }
   }
-  quantize(v, values, kv.value_head_bytes);
-  std::uint8_t* token = values + slot * kv_bytes(kDtype, kv.value_dim);
+}
+
+template <KvDtype kDtype>
+inline void store_values(const KvLayer& kv, const HeadSlot& at, const float* v) {
+  std::int8_t codes[kMaxKvHeadDim + 32];
+  auto* scales = reinterpret_cast<std::uint16_t*>(at.values + kv.value_head_bytes - kv_scale_bytes(kDtype)) + at.slot;
+  quantize_head<kDtype>(v, kv.head_dim, scales, codes);
+  std::uint8_t* token = at.values + at.slot * kv_bytes(kDtype, kv.value_dim);
   if constexpr (kDtype == KvDtype::kI4) {
+    std::fill_n(codes + kv.head_dim, 32, std::int8_t{0});
     for (std::int64_t d = 0; d < kv.value_dim; d += 32) {
       for (std::int64_t i = 0; i < 16; ++i) {
         token[d / 2 + i] = static_cast<std::uint8_t>(codes[d + i] | codes[d + 16 + i] << 4);
@@ -120,35 +194,45 @@ inline void round16(const F32x16& x, Element* out) {
 }
 
 template <KvDtype kDtype>
-inline void store_floats(const KvLayer& kv, std::uint8_t* keys, std::uint8_t* values, std::int64_t slot, const float* k,
-                         const float* v) {
+inline void store_floats(const KvLayer& kv, const HeadSlot& at, const float* k, const float* v) {
   using Element = std::conditional_t<kDtype == KvDtype::kF32, float, std::uint16_t>;
-  auto* keys_at = reinterpret_cast<Element*>(keys) + slot;
-  auto* values_at = reinterpret_cast<Element*>(values) + slot * kv.value_dim;
+  auto* keys = reinterpret_cast<Element*>(at.keys) + at.slot;
+  auto* values = reinterpret_cast<Element*>(at.values) + at.slot * kv.value_dim;
   for (std::int64_t d = 0; d < kv.head_dim; d += 16) {
     const std::int64_t n = std::min<std::int64_t>(16, kv.head_dim - d);
     Element rounded[16];
     round16<kDtype>(load16_first(k + d, n), rounded);
-    for (std::int64_t i = 0; i < n; ++i) keys_at[(d + i) * kBlockTokens] = rounded[i];
+    for (std::int64_t i = 0; i < n; ++i) keys[(d + i) * kBlockTokens] = rounded[i];
     round16<kDtype>(load16_first(v + d, n), rounded);
-    std::copy_n(rounded, n, values_at + d);
+    std::copy_n(rounded, n, values + d);
   }
 }
 
 template <KvDtype kDtype>
-inline void store_kv_of(const KvLayer& kv, std::int64_t block, std::int64_t slot, const float* k, const float* v) {
-  std::uint8_t* base = kv.base + block * kv.block_bytes;
-  for (std::int64_t h = 0; h < kv.num_kv_heads; ++h) {
-    std::uint8_t* keys = base + h * kv.key_head_bytes;
-    std::uint8_t* values = base + kv.value_offset + h * kv.value_head_bytes;
-    if constexpr (has_scale(kDtype)) {
-      store_quantized<kDtype>(kv, keys, values, slot, k + h * kv.head_dim, v + h * kv.head_dim);
-    } else {
-      store_floats<kDtype>(kv, keys, values, slot, k + h * kv.head_dim, v + h * kv.head_dim);
+inline void store_head(const KvLayer& kv, const KvSlot& slot, std::int64_t head, const float* k, const float* v) {
+  const HeadSlot at = find_head(kv, slot.block, head, slot.slot);
+  if constexpr (has_center(kDtype)) {
+    if (slot.slot == 0) {
+      const HeadSlot before = find_head(kv, std::max<std::int64_t>(slot.block_before, 0), head, 0);
+      make_center(kv, slot.block_before < 0 ? nullptr : before.keys, before.center, at.center);
     }
+    float centered[kMaxKvHeadDim];
+    center_keys(kv, at.center, k, centered);
+    store_keys<kDtype>(kv, at, centered);
+    store_values<kDtype>(kv, at, v);
+  } else if constexpr (has_scale(kDtype)) {
+    store_keys<kDtype>(kv, at, k);
+    store_values<kDtype>(kv, at, v);
+  } else {
+    store_floats<kDtype>(kv, at, k, v);
   }
 }
 
-inline void store_kv_row(const KvLayer& kv, std::int64_t block, std::int64_t slot, const float* k, const float* v) {
-  for_kv_dtype(kv.dtype, [&](auto dtype) { store_kv_of<decltype(dtype)::value>(kv, block, slot, k, v); });
+inline void store_kv_row(const KvLayer& kv, const KvSlot& slot, std::int64_t begin, std::int64_t end, const float* k,
+                         const float* v) {
+  for_kv_dtype(kv.dtype, [&](auto dtype) {
+    for (std::int64_t h = begin; h < end; ++h) {
+      store_head<decltype(dtype)::value>(kv, slot, h, k + h * kv.head_dim, v + h * kv.head_dim);
+    }
+  });
 }

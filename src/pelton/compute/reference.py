@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pelton.compute.batch import Batch
-from pelton.compute.kv_rounding import round_to_kv_dtype
+from pelton.compute.kv_rounding import round_keys, round_values
 from pelton.compute.ops import AttendSpec, FloatArray, Weight
 from pelton.compute.rope import compute_rope_table
 from pelton.core.model_config import RopeConfig
@@ -20,7 +20,7 @@ from pelton.core.model_config import RopeConfig
 
 @dataclass(slots=True)
 class ReferenceCache:
-    """Dense K and V per (layer, sequence row): [context, kv_heads * head_dim], rounded to the cache's dtype."""
+    """Dense K and V per (layer, sequence row): [context, kv_heads, head_dim], not yet rounded to the cache's dtype."""
 
     kv_dtype: str = "f16"
     keys: dict[tuple[int, int], FloatArray] = field(default_factory=dict)
@@ -73,9 +73,12 @@ class ReferenceOps:
         out = np.empty_like(q)
         for s in range(len(self._batch.context_lens)):
             rows = slice(int(self._batch.cu_seqlens[s]), int(self._batch.cu_seqlens[s + 1]))
-            keys = self._store(self._cache.keys, k[rows], spec, s)
-            values = self._store(self._cache.values, v[rows], spec, s)
-            out[rows] = _attend_sequence(q[rows], keys, values, self._batch.positions[rows], spec)
+            keys = round_keys(self._store(self._cache.keys, k[rows], spec, s), self._cache.kv_dtype)
+            values = round_values(self._store(self._cache.values, v[rows], spec, s), self._cache.kv_dtype)
+            flat = (len(keys), k.shape[1])
+            out[rows] = _attend_sequence(
+                q[rows], keys.reshape(flat), values.reshape(flat), self._batch.positions[rows], spec
+            )
         return out
 
     def _store(
@@ -83,9 +86,8 @@ class ReferenceOps:
     ) -> FloatArray:
         start = int(self._batch.context_lens[seq]) - len(new)
         heads = new.reshape(len(new), spec.num_kv_heads, spec.head_dim)
-        rounded = round_to_kv_dtype(heads, self._cache.kv_dtype).reshape(new.shape)
-        known = store[spec.layer, seq][:start] if start else np.empty((0, new.shape[1]), np.float32)
-        store[spec.layer, seq] = np.concatenate([known, rounded])
+        known = store[spec.layer, seq][:start] if start else heads[:0]
+        store[spec.layer, seq] = np.concatenate([known, heads])
         return store[spec.layer, seq]
 
     def select_rows(self, x: FloatArray) -> FloatArray:
