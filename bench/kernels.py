@@ -5,8 +5,8 @@
 
 Each case is checked first: its result must have the bits of the scalar code, or it is not timed. The times are those of
 the program's own nodes, so Python costs nothing. Few rows read weights, and attention reads K and V, that are larger
-together than the caches; many rows stay on one matrix. One JSON line per case goes to standard output (--json) or the
-table does. Start at `run_case`; the cases are in `kernel_cases.py`.
+together than the caches; many rows stay on one matrix. Prints a table, or a JSON object per line with --json. Start at
+`run_case`; the cases are in `kernel_cases.py`.
 """
 
 from __future__ import annotations
