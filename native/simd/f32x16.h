@@ -49,9 +49,11 @@ inline F32x16 add16(const F32x16& a, const F32x16& b) {
 
 // Sum over the 16 lanes by halves: lane i with lane i+8, then +4, +2, +1. The maximum needs no order.
 inline float sum_lanes(const F32x16& a) {
-  if constexpr (kParts == 1) return sum_halves(a.part[0]);
-  static_assert(kParts <= 2);
-  return sum_halves(add(a.part[0], a.part[kParts - 1]));
+  F32x16 t = a;
+  for (int width = kParts / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) t.part[i] = add(t.part[i], t.part[i + width]);
+  }
+  return sum_halves(t.part[0]);
 }
 inline float max_lanes(const F32x16& a) {
   V m = a.part[0];

@@ -74,6 +74,12 @@ inline void store_i8(std::int8_t* p, V a) {
 inline float reduce_max(V a) { return vmaxvq_f32(a.v); }
 inline float reduce_integral_sum(V a) { return vaddvq_f32(a.v); }
 
+// Sum over the lanes by halves: lane i with lane i+2, then +1.
+inline float sum_halves(V a) {
+  const float32x2_t two = vadd_f32(vget_low_f32(a.v), vget_high_f32(a.v));
+  return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
+
 inline IV iset1(std::int32_t x) { return {vdupq_n_s32(x)}; }
 inline V to_f32(IV a) { return {vcvtq_f32_s32(a.v)}; }
 
