@@ -28,7 +28,7 @@ def run_process(*arguments: str, stdout: int | None = subprocess.PIPE, **variabl
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["frobnicate"], "command is 'frobnicate'; allowed: one of run, bench, bench machine, perplexity, tokenize, pull, doctor"),
+        (["frobnicate"], "command is 'frobnicate'; allowed: one of run, bench, bench machine, perplexity"),
         (["run", "--frobnicate"], "No such option"),
         (["run", "a", "b"], "unexpected extra argument"),
         (["run", "--max-tokens"], "requires an argument"),
