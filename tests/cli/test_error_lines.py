@@ -28,14 +28,10 @@ def run_process(*arguments: str, stdout: int | None = subprocess.PIPE, **variabl
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-<<<<<<< HEAD
         (
             ["frobnicate"],
             "command is 'frobnicate'; allowed: one of run, bench, bench machine, perplexity, tokenize, pull, doctor",
         ),
-=======
-        (["frobnicate"], "command is 'frobnicate'; allowed: one of run, bench, bench machine, perplexity"),
->>>>>>> machine
         (["run", "--frobnicate"], "No such option"),
         (["run", "a", "b"], "unexpected extra argument"),
         (["run", "--max-tokens"], "requires an argument"),
