@@ -1,13 +1,13 @@
 """`pelton tokenize`: the token ids and pieces of a text, or how well a tokenizer fits the languages of some files.
 
-Knows tokenizers, not models: no weights are loaded. Start at `tokenize`; `compare_texts` is the arithmetic.
+Knows tokenizers, not models: no weights are loaded. Start at `tokenize`; the arithmetic is `text/describe.py`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,7 @@ import typer
 from pelton.cli import terminal
 from pelton.cli.open_model import ModelOption, open_tokenizer
 from pelton.core.errors import InvalidParameterError
+from pelton.text.describe import TextComparison, describe_tokens, measure_text
 
 if TYPE_CHECKING:
     from pelton.text.tokenizer import Tokenizer
@@ -25,18 +26,6 @@ EXAMPLES = (
     "pelton tokenize --compare english.txt german.txt",
     "cat text.txt | pelton tokenize --json",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TextFit:
-    """How many tokens a text takes; characters are Unicode code points, bytes are UTF-8."""
-
-    name: str
-    num_characters: int
-    num_bytes: int
-    num_tokens: int
-    tokens_per_char: float
-    bytes_per_token: float
 
 
 def tokenize(
@@ -65,7 +54,10 @@ def tokenize(
         # In `--compare a b c` only a belongs to the option; what follows arrives as arguments.
         names = [*compare, *([text] if text is not None else []), *(files or [])]
         texts = [(name, read_text_file(name)) for name in names]
-        _show_comparison(compare_texts(open_tokenizer(model), texts), json=json)
+        tokenizer = open_tokenizer(model)
+        # Not a mapping by name: a file may be given twice.
+        fits = [measure_text(tokenizer, name, content) for name, content in texts]
+        _show_comparison(sorted(fits, key=lambda fit: fit.tokens_per_character), json=json)
         return
     if files:
         raise InvalidParameterError("FILE", files[0], "one text (in quotes), or --compare with files")
@@ -87,48 +79,30 @@ def read_text_file(name: str) -> str:
     return text
 
 
-def measure_text(tokenizer: Tokenizer, name: str, text: str) -> TextFit:
-    """Count the tokens of a text that is not empty, without BOS or EOS."""
-    num_tokens = len(tokenizer.encode(text, add_special=False, parse_special=False))
-    num_bytes = len(text.encode())
-    return TextFit(
-        name=name,
-        num_characters=len(text),
-        num_bytes=num_bytes,
-        num_tokens=num_tokens,
-        tokens_per_char=num_tokens / len(text),
-        bytes_per_token=num_bytes / num_tokens if num_tokens else 0.0,
-    )
-
-
-def compare_texts(tokenizer: Tokenizer, texts: Sequence[tuple[str, str]]) -> list[TextFit]:
-    """Measure named texts, fewest tokens per character first."""
-    return sorted((measure_text(tokenizer, *text) for text in texts), key=lambda fit: fit.tokens_per_char)
-
-
 def _show_tokens(tokenizer: Tokenizer, text: str, *, json: bool) -> None:
-    token_ids = tokenizer.encode(text)
+    described = describe_tokens(tokenizer, text)
     fit = measure_text(tokenizer, "text", text)
     if json:
-        tokens = [{"id": token_id, "piece": tokenizer.piece(token_id)} for token_id in token_ids]
-        summary = {key: value for key, value in asdict(fit).items() if key != "name"}
-        terminal.write_json({"tokens": tokens, **summary, "num_special_tokens": len(token_ids) - fit.num_tokens})
+        tokens = [{"id": token.token_id, "piece": token.piece} for token in described]
+        summary = {key: value for key, value in _as_json(fit).items() if key != "name"}
+        terminal.write_json({"tokens": tokens, **summary, "num_special_tokens": len(described) - fit.num_tokens})
         return
     rows = [
-        (str(i), str(t), tokenizer.piece(t), _show_bytes(tokenizer.token_bytes(t))) for i, t in enumerate(token_ids)
+        (str(i), str(token.token_id), token.piece, _show_bytes(tokenizer.token_bytes(token.token_id)))
+        for i, token in enumerate(described)
     ]
     terminal.print_table("", [("position", True), ("id", True), ("piece", False), ("bytes", False)], rows)
-    num_special = len(token_ids) - fit.num_tokens
+    num_special = len(described) - fit.num_tokens
     special = f" (and {num_special} special)" if num_special > 0 else ""
     terminal.write_out(
         f"{fit.num_tokens} tokens{special}, {fit.num_characters} characters, "
-        f"{fit.tokens_per_char:.3f} tokens per character, {fit.bytes_per_token:.2f} UTF-8 bytes per token\n"
+        f"{fit.tokens_per_character:.3f} tokens per character, {fit.bytes_per_token:.2f} UTF-8 bytes per token\n"
     )
 
 
-def _show_comparison(fits: Sequence[TextFit], *, json: bool) -> None:
+def _show_comparison(fits: Sequence[TextComparison], *, json: bool) -> None:
     if json:
-        terminal.write_json({"files": [asdict(fit) for fit in fits]})
+        terminal.write_json({"files": [_as_json(fit) for fit in fits]})
         return
     columns = [("file", False), ("characters", True), ("UTF-8 bytes", True), ("tokens", True)]
     columns += [("tokens/character", True), ("bytes/token", True)]
@@ -138,12 +112,16 @@ def _show_comparison(fits: Sequence[TextFit], *, json: bool) -> None:
             str(f.num_characters),
             str(f.num_bytes),
             str(f.num_tokens),
-            f"{f.tokens_per_char:.3f}",
+            f"{f.tokens_per_character:.3f}",
             f"{f.bytes_per_token:.2f}",
         )
         for f in fits
     ]
     terminal.print_table("", columns, rows)
+
+
+def _as_json(fit: TextComparison) -> dict[str, object]:
+    return {**asdict(fit), "tokens_per_char": fit.tokens_per_character, "bytes_per_token": fit.bytes_per_token}
 
 
 def _show_bytes(data: bytes) -> str:

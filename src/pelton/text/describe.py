@@ -34,6 +34,11 @@ class TextComparison:
         """Tokens per character; 0 for an empty text."""
         return self.num_tokens / self.num_characters if self.num_characters else 0.0
 
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes per token; 0 for an empty text."""
+        return self.num_bytes / self.num_tokens if self.num_tokens else 0.0
+
 
 def describe_tokens(tokenizer: Tokenizer, text: str, *, add_special: bool = True) -> list[TokenDescription]:
     """Return the tokens of `text` in order, with those the tokenizer adds unless `add_special` is off.
@@ -46,17 +51,15 @@ def describe_tokens(tokenizer: Tokenizer, text: str, *, add_special: bool = True
     ]
 
 
-def compare_texts(tokenizer: Tokenizer, texts: Mapping[str, str]) -> list[TextComparison]:
-    """Return what each named text costs, in the given order; special tokens spelled in a text count as plain text.
+def measure_text(tokenizer: Tokenizer, name: str, text: str) -> TextComparison:
+    """Return what `text` costs; special tokens spelled in it count as plain text.
 
     Raises `InvalidParameterError` as `Tokenizer.encode` does.
     """
-    return [
-        TextComparison(
-            name=name,
-            num_characters=len(text),
-            num_bytes=len(text.encode()),
-            num_tokens=len(tokenizer.encode(text, add_special=False, parse_special=False)),
-        )
-        for name, text in texts.items()
-    ]
+    num_tokens = len(tokenizer.encode(text, add_special=False, parse_special=False))
+    return TextComparison(name, len(text), len(text.encode()), num_tokens)
+
+
+def compare_texts(tokenizer: Tokenizer, texts: Mapping[str, str]) -> list[TextComparison]:
+    """Return what each named text costs, in the given order; see `measure_text`."""
+    return [measure_text(tokenizer, name, text) for name, text in texts.items()]
