@@ -23,12 +23,27 @@ TOOLS = parse_tools(
     [
         {"type": "function", "function": {"name": name, "parameters": parameters}}
         for name, parameters in (
-            ("get-item.v2", {"properties": {"id": {"$ref": "#/$defs/id"}}, "required": ["id"], "additionalProperties": False, "$defs": {"id": {"type": "integer", "minimum": 1, "maximum": 999}}}),
-            ("say \"é\"", {"properties": {"text": {"type": "string", "maxLength": 8}}, "required": ["text"], "additionalProperties": False}),
+            (
+                "get-item.v2",
+                {
+                    "properties": {"id": {"$ref": "#/$defs/id"}},
+                    "required": ["id"],
+                    "additionalProperties": False,
+                    "$defs": {"id": {"type": "integer", "minimum": 1, "maximum": 999}},
+                },
+            ),
+            (
+                'say "é"',
+                {
+                    "properties": {"text": {"type": "string", "maxLength": 8}},
+                    "required": ["text"],
+                    "additionalProperties": False,
+                },
+            ),
             ("now", None),
         )
     ]
-)  # fmt: skip
+)
 
 
 def parse(style: str, text: str) -> Any:  # Any: AssistantMessage, read by its fields
@@ -37,7 +52,9 @@ def parse(style: str, text: str) -> Any:  # Any: AssistantMessage, read by its f
 
 
 @pytest.mark.parametrize("style", sorted(STYLES))
-@pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("required", "", False), ToolChoice("named", "now")])
+@pytest.mark.parametrize(
+    "choice", [ToolChoice("required"), ToolChoice("required", "", False), ToolChoice("named", "now")]
+)
 def test_random_logits_make_calls_that_fit(kit: Any, style: str, choice: ToolChoice) -> None:
     structure = build_call_structure(TOOLS, choice, STYLES[style], kit.tokenizer.find_token)
     names: set[str] = set()

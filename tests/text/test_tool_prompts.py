@@ -45,7 +45,10 @@ def render(source: str, messages: list[dict[str, object]], tools: tuple[Tool, ..
 def test_template_that_knows_tools_gets_them_and_arguments_as_objects() -> None:
     text = render(WITH_TOOLS, CHAT, TOOLS)
     call = '<tool_call>{"name": "find", "arguments": {"q": "é"}}</tool_call>'
-    expected = {**FIND, "function": {**FIND["function"], "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}}  # fmt: skip
+    expected = {
+        **FIND,
+        "function": {**FIND["function"], "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}},
+    }
     offered = text[len("<tools>") : text.index("</tools>")]
     assert json.loads(offered) == expected
     assert text.endswith(f"[user]Who?[assistant]{call}{call}[tool]Ada[tool]Bob")
@@ -61,7 +64,9 @@ def test_other_template_gets_tools_calls_and_results_as_text() -> None:
     assert text.endswith(f"[user]Who?[assistant]{call}\n{call}[user]{results}")
 
 
-@pytest.mark.parametrize(("source", "start"), [(PLAIN, "[system]You can"), (NO_SYSTEM, "[user]You can"), (DROPS_SYSTEM, "[user]You can")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "start"), [(PLAIN, "[system]You can"), (NO_SYSTEM, "[user]You can"), (DROPS_SYSTEM, "[user]You can")]
+)
 def test_tools_are_offered_where_the_template_shows_them(source: str, start: str) -> None:
     text = render(source, [{"role": "user", "content": "Hi"}], TOOLS)
     assert text.startswith(start)
@@ -127,7 +132,10 @@ def test_calls_that_are_none_are_named(calls: object, name: str) -> None:
         ([FIND, {"type": "function", "function": {}}], r"tools\[1\].function.name is None"),
         ([{"type": "function", "function": {"name": "a\nb"}}], r"tools\[0\].function.name"),
         ([{"type": "function", "function": {"name": "f", "description": 3}}], r"tools\[0\].function.description"),
-        ([{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}], r"tools\[0\].function.parameters is"),
+        (
+            [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}],
+            r"tools\[0\].function.parameters is",
+        ),
         ([FIND, FIND], r"tools\[1\].function.name is 'find'; allowed: names that differ"),
         ([FIND] * 200, "number of tools is 200"),
     ],
@@ -144,7 +152,7 @@ def test_choice_is_read() -> None:
     assert parse_tool_choice("required", TOOLS, is_parallel=False) == ToolChoice("required", "", False)
     assert parse_tool_choice(named, TOOLS) == ToolChoice("named", "find")
     for wrong in ("any", 3, {"type": "function"}, {"type": "function", "function": {"name": "other"}}):
-        with pytest.raises(InvalidParameterError, match="^tool_choice"):
+        with pytest.raises(InvalidParameterError, match=r"^tool_choice"):
             parse_tool_choice(wrong, TOOLS)
     with pytest.raises(InvalidParameterError, match="none, when there are no tools"):
         parse_tool_choice("required", ())

@@ -5,11 +5,9 @@ It must not know how the allowed tokens are found; `structure/` has the one impl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+MaskRow = Any  # Any: NDArray[np.uint32], but core/ knows no numpy
 
 
 class TokenConstraint(Protocol):
@@ -24,7 +22,7 @@ class TokenConstraint(Protocol):
         """Whether only end tokens can follow."""
         ...
 
-    def fill_mask(self, mask: NDArray[np.uint32]) -> None:
+    def fill_mask(self, mask: MaskRow) -> None:
         """Write the whole row `mask` [at least ceil(vocab_size / 32)] u32: bit i of word i // 32 allows token i.
 
         May be called in another thread than `accept`, not at the same time.

@@ -32,6 +32,7 @@ class StructureCompiler:
     """Compiles structures for the vocabulary of `tokenizer`. Safe to share between threads."""
 
     def __init__(self, tokenizer: TokenSource, max_cached: int = MAX_CACHED_GRAMMARS) -> None:
+        self.vocab_size = tokenizer.vocab_size
         self._tokenizer = tokenizer
         self._max_cached = max_cached
         self._vocabulary: LLTokenizer | None = None
@@ -54,7 +55,7 @@ class StructureCompiler:
                 self._matchers[structure] = matcher
                 while len(self._matchers) > self._max_cached:
                     self._matchers.popitem(last=False)
-            return GrammarConstraint(matcher.deep_copy(), self._tokenizer.vocab_size)
+            return GrammarConstraint(matcher.deep_copy(), self.vocab_size)
 
     @property
     def num_cached(self) -> int:
@@ -67,9 +68,9 @@ class StructureCompiler:
         if matcher.is_error():
             raise self._explain(structure, describe_error(matcher.get_error()), patterns)
         # The first mask finds a structure that nothing satisfies before any request is scheduled.
-        mask = np.zeros((self._tokenizer.vocab_size + 31) // 32, np.uint32)
+        mask = np.zeros((self.vocab_size + 31) // 32, np.uint32)
         try:
-            GrammarConstraint(matcher, self._tokenizer.vocab_size).fill_mask(mask)
+            GrammarConstraint(matcher, self.vocab_size).fill_mask(mask)
         except StructureError as error:
             raise StructureError(f"structure.{structure.kind}", error.value, error.allowed) from error
         if not mask.any():

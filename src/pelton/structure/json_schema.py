@@ -27,12 +27,46 @@ _SCHEMA_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitio
 _SCHEMA_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _SCHEMAS = frozenset({"items", "additionalProperties"})
 _ASSERTIONS = frozenset(
-    """type const enum $ref format pattern minLength maxLength minimum maximum exclusiveMinimum exclusiveMaximum
-    multipleOf required minProperties maxProperties minItems maxItems""".split()
+    [
+        "type",
+        "const",
+        "enum",
+        "$ref",
+        "format",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "required",
+        "minProperties",
+        "maxProperties",
+        "minItems",
+        "maxItems",
+    ]
 )
 _ANNOTATIONS = frozenset(
-    """title description default example examples deprecated readOnly writeOnly $comment $schema $id $anchor
-    $vocabulary contentEncoding contentMediaType discriminator""".split()
+    [
+        "title",
+        "description",
+        "default",
+        "example",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "$comment",
+        "$schema",
+        "$id",
+        "$anchor",
+        "$vocabulary",
+        "contentEncoding",
+        "contentMediaType",
+        "discriminator",
+    ]
 )
 SUPPORTED_KEYWORDS = _SCHEMA_MAPS | _SCHEMA_LISTS | _SCHEMAS | _ASSERTIONS
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
