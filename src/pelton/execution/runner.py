@@ -103,6 +103,14 @@ class ModelRunner:
                 scores[wanted[0] + 1 - first : wanted[-1] + 2 - first] = log_softmax_at(logits, ids[wanted + 1])
         return scores
 
+    def get_kv_block(self, block_id: int) -> bytes:
+        """What a KV block holds, all layers, as it lies in memory. ValueError for a block that does not exist."""
+        return self._cache.get_block(block_id)
+
+    def set_kv_block(self, block_id: int, data: bytes) -> None:
+        """Write what `get_kv_block` gave. ValueError for a block that does not exist or another number of bytes."""
+        self._cache.set_block(block_id, data)
+
     def get_node_times(self) -> list[NodeTime]:
         """(kind, seconds, bytes, operations) of every node of the last step, in order."""
         return self._program.timings()
