@@ -115,7 +115,7 @@ def test_generated_tokens_count_towards_a_tenants_share(kit) -> None:
         for item in plan.scheduled:
             if item.request.request_id.startswith("p-"):
                 prompt_tokens[item.request.tenant] += len(item.token_ids)
-    # 6,400 prompt and 3,200 generated tokens in 100 steps are 4,800 each: the decoding tenant gets 1,600 of the prompts.
+    # 6,400 prompt and 3,200 generated tokens in 100 steps are 4,800 each, so 1,600 of the prompts' for the first.
     assert sum(prompt_tokens.values()) == 6400
     assert abs(prompt_tokens["decoding"] - 1600) <= 2 * QUANTUM
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from pelton.core.cache_miss import CacheMiss, CacheMissReason
@@ -177,7 +179,7 @@ def test_hits_after_a_preemption_are_used_but_not_counted(kit) -> None:
     stats = scheduler.stats().prefix_cache
     assert (stats.num_query_tokens, stats.num_hit_tokens) == (12, 0)
     resumed = [start for plan in runner.plans for name, start, _ in plan if name == "b"]
-    assert any(0 < later <= earlier for earlier, later in zip(resumed, resumed[1:], strict=False))
+    assert any(0 < later <= earlier for earlier, later in itertools.pairwise(resumed))
 
 
 def test_reset_keeps_what_is_cached_unless_a_method_was_cut_short(kit) -> None:

@@ -104,7 +104,8 @@ class Scheduler:
         """Queue a new request.
 
         Raises `InvalidParameterError` for an id that is in use, an empty prompt, max_tokens below 1 or a leader that
-        was not added before or has another prompt, and `ContextLengthError` for a request that would not fit the KV cache even alone.
+        was not added before or has another prompt, and `ContextLengthError` for a request that would not fit the KV
+        cache even alone.
         """
         self._check_new(request)
         self._is_consistent = False
