@@ -89,7 +89,7 @@ class LLM:
         # A file may name more tokens than its matrices have rows, or the reverse.
         self._vocab_size = min(parts.tokenizer.vocab_size, parts.model_config.vocab_size)
         self._encoder = PromptEncoder(parts.tokenizer, parts.chat_template, self._vocab_size, self.context_length)
-        self._core = EngineCore(parts.runner, config)
+        self._core = EngineCore(parts.runner, config, is_interactive=False)
         self._num_requests = 0
         self._is_closed = False
         self._call_lock = threading.Lock()
