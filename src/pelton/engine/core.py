@@ -5,6 +5,7 @@ It knows token ids only: no text, no files, no threads. Entry point: `EngineCore
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +13,8 @@ from pelton.core.config import EngineConfig
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
-from pelton.scheduling.block_pool import BlockPool
+from pelton.scheduling.kv_manager import KvManager
+from pelton.scheduling.limits import SchedulerLimits
 from pelton.scheduling.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -57,15 +59,27 @@ class Runner(Protocol):
 
 
 class EngineCore:
-    """A scheduler and a runner, advanced one step at a time by whoever owns this object."""
+    """A scheduler and a runner, advanced one step at a time by whoever owns this object.
 
-    def __init__(self, runner: Runner, config: EngineConfig) -> None:
+    With `is_interactive` callers see each token when it comes, so that a long prompt must not hold the others up;
+    without, only the time to the last token counts.
+    """
+
+    def __init__(self, runner: Runner, config: EngineConfig, *, is_interactive: bool = True) -> None:
         self.runner = runner
         self.scheduler = Scheduler(
-            BlockPool(runner.num_blocks, runner.block_size),
-            max_num_batched_tokens=config.prefill_chunk,
-            max_num_seqs=config.max_num_seqs,
-            use_kv_cache=config.use_kv_cache,
+            KvManager(
+                runner.num_blocks,
+                runner.block_size,
+                use_prefix_cache=config.use_prefix_cache and config.use_kv_cache,
+            ),
+            SchedulerLimits(
+                max_num_batched_tokens=config.prefill_chunk,
+                max_num_seqs=config.max_num_seqs,
+                max_step_s=_get_max_step_s(config, is_interactive),
+                policy=config.scheduling_policy,
+                use_kv_cache=config.use_kv_cache,
+            ),
         )
 
     @property
@@ -94,6 +108,17 @@ class EngineCore:
         result = self.runner.run(plan)
         return self.scheduler.update(plan, result)
 
+    def clear_prefix_cache(self) -> None:
+        """Forget what free KV blocks hold; needed before anything but a step writes into them."""
+        self.scheduler.clear_prefix_cache()
+
     def reset(self) -> None:
         """Abort all requests and free all blocks, whatever interrupted the last step."""
         self.scheduler.reset()
+
+
+def _get_max_step_s(config: EngineConfig, is_interactive: bool) -> float | None:
+    """Nobody watches a batch grow: without an explicit limit its prompts are computed in whole chunks."""
+    if config.max_step_ms is not None:
+        return config.max_step_ms / 1000
+    return None if is_interactive else math.inf

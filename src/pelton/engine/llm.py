@@ -89,7 +89,7 @@ class LLM:
         # A file may name more tokens than its matrices have rows, or the reverse.
         self._vocab_size = min(parts.tokenizer.vocab_size, parts.model_config.vocab_size)
         self._encoder = PromptEncoder(parts.tokenizer, parts.chat_template, self._vocab_size, self.context_length)
-        self._core = EngineCore(parts.runner, config)
+        self._core = EngineCore(parts.runner, config, is_interactive=False)
         self._num_requests = 0
         self._is_closed = False
         self._call_lock = threading.Lock()
@@ -176,6 +176,7 @@ class LLM:
             raise InvalidParameterError("first", first, f"1 to {len(checked) - 1}, the last of the token ids")
         with self._exclusive_use(), self._step_lock:
             self._check_open()
+            self._core.clear_prefix_cache()
             return self.runner.score(checked, first)
 
     def _list_params(self, params: ParamsArgument, num_prompts: int) -> list[SamplingParams]:

@@ -55,6 +55,8 @@ class ModelRunner:
     def run(self, plan: StepPlan) -> StepResult:
         """Compute the plan's tokens and sample a token for each request that needs one."""
         start_s = time.perf_counter()
+        for source, target in plan.block_copies:
+            self._cache.copy_block(source, target)
         batch = _build_batch(plan)
         logits = self._program.run(self._cache, *batch)
         model_end_s = time.perf_counter()
@@ -101,6 +103,14 @@ class ModelRunner:
                 scores[wanted[0] + 1 - first : wanted[-1] + 2 - first] = log_softmax_at(logits, ids[wanted + 1])
         return scores
 
+    def get_kv_block(self, block_id: int) -> bytes:
+        """What a KV block holds, all layers, as it lies in memory. ValueError for a block that does not exist."""
+        return self._cache.get_block(block_id)
+
+    def set_kv_block(self, block_id: int, data: bytes) -> None:
+        """Write what `get_kv_block` gave. ValueError for a block that does not exist or another number of bytes."""
+        self._cache.set_block(block_id, data)
+
     def get_node_times(self) -> list[NodeTime]:
         """(kind, seconds, bytes, operations) of every node of the last step, in order."""
         return self._program.timings()
@@ -133,13 +143,12 @@ def _build_batch(plan: StepPlan) -> tuple[IntArray, IntArray, IntArray, IntArray
         token_ids += item.token_ids
         cu_seqlens.append(len(token_ids))
         contexts.append(item.start + len(item.token_ids))
-        width = max(width, len(item.request.block_table))
+        width = max(width, len(item.block_table))
         if item.needs_sample:
             samples.append(len(token_ids) - 1)
     tables = np.zeros((len(scheduled), width), np.int32)
     for row, item in enumerate(scheduled):
-        table = item.request.block_table
-        tables[row, : len(table)] = table
+        tables[row, : len(item.block_table)] = item.block_table
     return (
         np.array(token_ids, np.int32),
         np.array(cu_seqlens, np.int32),
