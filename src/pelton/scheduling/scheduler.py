@@ -19,6 +19,7 @@ from pelton.core.errors import ContextLengthError, InvalidParameterError
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_plan import SampledToken, ScheduledRequest, StepPlan, StepResult
 from pelton.scheduling.block_pool import BlockPool
+from pelton.scheduling.prompt_logprobs import add_prompt_logprobs, limit_prompt_chunk
 
 
 class Scheduler:
@@ -147,8 +148,8 @@ class Scheduler:
     def update(self, plan: StepPlan, result: StepResult) -> list[tuple[Request, SampledToken]]:
         """Take over what a step computed; return the requests that gained a token, with that token.
 
-        A request whose token ends it (end of turn, stop token, max_tokens) has a finished status and no blocks left.
-        Requests that were finished from outside since `schedule` are ignored.
+        A request whose token ends it (end of turn, stop token, max_tokens) has a finished status and no blocks left, and
+        so has one that failed, which gains no token. Requests that were finished from outside since `schedule` are ignored.
         """
         updated: list[tuple[Request, SampledToken]] = []
         has_finished = False
@@ -156,11 +157,18 @@ class Scheduler:
             request = item.request
             if request.status is not RequestStatus.RUNNING:
                 continue
+            if request.request_id in result.failed:
+                del self._requests[request.request_id]
+                self._close(request, RequestStatus.FAILED)
+                has_finished = True
+                continue
             request.num_computed_tokens = item.start + len(item.token_ids)
+            add_prompt_logprobs(request, result)
             if not item.needs_sample:
                 continue
             sampled = result.sampled[request.request_id]
             request.output_token_ids.append(sampled.token_id)
+            request.mirostat_mu = sampled.mirostat_mu
             updated.append((request, sampled))
             status = _get_final_status(request, sampled.token_id)
             if status is not None:
@@ -264,6 +272,7 @@ class Scheduler:
 
 def _plan_tokens(request: Request, max_num_tokens: int) -> ScheduledRequest:
     start = request.num_computed_tokens
+    max_num_tokens = limit_prompt_chunk(request, max_num_tokens)
     num_tokens = request.num_tokens
     num_scheduled = min(num_tokens - start, max_num_tokens)
     if num_scheduled == 1 and start + 1 == num_tokens and request.output_token_ids:
