@@ -96,6 +96,6 @@ def test_history_outside_the_vocabulary_is_refused() -> None:
     "values", [{"dry_multiplier": -1}, {"dry_base": 0.9}, {"dry_allowed_length": 0}, {"dry_range": -2}]
 )
 def test_values_outside_their_range_are_refused(values: dict[str, float]) -> None:
-    (name, value), = values.items()
+    ((name, value),) = values.items()
     with pytest.raises(InvalidParameterError, match=f"{name} is {value}"):
         SamplingParams(**values)  # type: ignore[arg-type]  # any field

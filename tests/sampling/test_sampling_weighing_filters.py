@@ -33,7 +33,15 @@ def find_drawn(params: SamplingParams, **options: object) -> set[int]:
 # Entropy 1.1421 nats; |-log p - H| is 0.0619, 0.4490, 0.7550, 1.8536 for tokens 3, 1, 0, 2, which is their order here.
 @pytest.mark.parametrize(
     ("typical_p", "kept"),
-    [(1e-9, {3}), (0.3, {3}), (0.31, {1, 3}), (0.8, {1, 3}), (0.81, {0, 1, 3}), (0.95, {0, 1, 3}), (0.96, {0, 1, 2, 3})],
+    [
+        (1e-9, {3}),
+        (0.3, {3}),
+        (0.31, {1, 3}),
+        (0.8, {1, 3}),
+        (0.81, {0, 1, 3}),
+        (0.95, {0, 1, 3}),
+        (0.96, {0, 1, 2, 3}),
+    ],
 )
 def test_typical_p_keeps_the_tokens_nearest_to_the_entropy(typical_p: float, kept: set[int]) -> None:
     assert find_drawn(SamplingParams(typical_p=typical_p), num_draws=300) == kept

@@ -12,8 +12,8 @@ from pelton.core.config import EngineConfig
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
-from pelton.scheduling.block_pool import BlockPool
-from pelton.scheduling.scheduler import Scheduler
+from pelton.scheduling.kv_manager import KvManager
+from pelton.scheduling.scheduler import Scheduler, SchedulerLimits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,10 +62,18 @@ class EngineCore:
     def __init__(self, runner: Runner, config: EngineConfig) -> None:
         self.runner = runner
         self.scheduler = Scheduler(
-            BlockPool(runner.num_blocks, runner.block_size),
-            max_num_batched_tokens=config.prefill_chunk,
-            max_num_seqs=config.max_num_seqs,
-            use_kv_cache=config.use_kv_cache,
+            KvManager(
+                runner.num_blocks,
+                runner.block_size,
+                use_prefix_cache=config.use_prefix_cache and config.use_kv_cache,
+            ),
+            SchedulerLimits(
+                max_num_batched_tokens=config.prefill_chunk,
+                max_num_seqs=config.max_num_seqs,
+                max_step_s=None if config.max_step_ms is None else config.max_step_ms / 1000,
+                policy=config.scheduling_policy,
+                use_kv_cache=config.use_kv_cache,
+            ),
         )
 
     @property
@@ -93,6 +101,10 @@ class EngineCore:
         plan = self.scheduler.schedule()
         result = self.runner.run(plan)
         return self.scheduler.update(plan, result)
+
+    def clear_prefix_cache(self) -> None:
+        """Forget what free KV blocks hold; needed before anything but a step writes into them."""
+        self.scheduler.clear_prefix_cache()
 
     def reset(self) -> None:
         """Abort all requests and free all blocks, whatever interrupted the last step."""

@@ -1,4 +1,4 @@
-"""`LogitRows`: which rows of a step's batch need logits, and what each is for: sampling, or a prompt's log-probabilities.
+"""`LogitRows`: which rows of a batch need logits, and what for: sampling, or a prompt's log-probabilities.
 
 Must not know models. Entry point: `choose_logit_rows`.
 """

@@ -80,9 +80,7 @@ class ModelRunner:
         sampled = self._sample(rows, logits, masks, failed)
         # Last: a step that raised before can be repeated.
         failed |= accept_tokens(rows.requests, sampled)
-        return StepResult(
-            sampled, model_end_s - start_s, time.perf_counter() - model_end_s, failed, prompt_logprobs
-        )
+        return StepResult(sampled, model_end_s - start_s, time.perf_counter() - model_end_s, failed, prompt_logprobs)
 
     def _sample(
         self,
@@ -138,6 +136,14 @@ class ModelRunner:
             if len(wanted):
                 scores[wanted[0] + 1 - first : wanted[-1] + 2 - first] = log_softmax_at(logits, ids[wanted + 1])
         return scores
+
+    def get_kv_block(self, block_id: int) -> bytes:
+        """What a KV block holds, all layers, as it lies in memory. ValueError for a block that does not exist."""
+        return self._cache.get_block(block_id)
+
+    def set_kv_block(self, block_id: int, data: bytes) -> None:
+        """Write what `get_kv_block` gave. ValueError for a block that does not exist or another number of bytes."""
+        self._cache.set_block(block_id, data)
 
     def get_node_times(self) -> list[NodeTime]:
         """(kind, seconds, bytes, operations) of every node of the last step, in order."""

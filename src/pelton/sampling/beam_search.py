@@ -55,7 +55,7 @@ class BeamSearchParams:
 
 @dataclass(frozen=True, slots=True)
 class BeamSequence:
-    """One continuation. `score` is what it ranks by; finish_reason is "stop" (an end token, the last id) or "length"."""
+    """One continuation; it ranks by `score`. finish_reason is "stop" (the last id is an end token) or "length"."""
 
     token_ids: tuple[int, ...]
     text: str

@@ -50,9 +50,7 @@ class Sampler:
             raise SamplingError(f"row {numbers} of the logits: {next(iter(errors.values()))}", tuple(errors))
         return tokens
 
-    def sample_each(
-        self, logits: NDArray[np.float32], rows: Sequence[SamplingRow]
-    ) -> list[SampledToken | PeltonError]:
+    def sample_each(self, logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[SampledToken | PeltonError]:
         """Sample as `sample` does, but give the error of a row as its result, so that the other rows have theirs."""
         check_logits(logits, len(rows), self.vocab_size)
         if all(_is_plain_greedy(row) for row in rows):
@@ -115,12 +113,11 @@ class Sampler:
         if status == _STATUS_TOKEN_OUT_OF_RANGE:
             token_ids = (*row.prompt_token_ids, *row.output_token_ids)
             bad_id = next(i for i in token_ids if not 0 <= i < self.vocab_size)
-            return InvalidParameterError(
-                "token history of a penalty", bad_id, f"token ids 0 to {self.vocab_size - 1}"
-            )
+            return InvalidParameterError("token history of a penalty", bad_id, f"token ids 0 to {self.vocab_size - 1}")
         if status == _STATUS_NOTHING_ALLOWED:
             return SamplingError(
-                "no token is allowed: structure, allowed_token_ids, min_tokens and bad_words together rule out all", (0,)
+                "no token is allowed: structure, allowed_token_ids, min_tokens and bad_words together rule out all",
+                (0,),
             )
         if status != 0:
             return _make_no_candidate(row)
