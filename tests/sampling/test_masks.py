@@ -111,7 +111,7 @@ def test_errors_are_those_of_their_rows_and_the_others_have_tokens() -> None:
 
 @pytest.mark.parametrize("mask", [np.zeros(2, np.uint32), np.zeros(1, np.int32), np.zeros((1, 1), np.uint32)])
 def test_mask_of_another_type_or_shape_is_refused(mask: np.ndarray) -> None:
-    with pytest.raises(InvalidParameterError, match="mask is .*allowed: C-contiguous uint32"):
+    with pytest.raises(InvalidParameterError, match=r"mask is .*allowed: C-contiguous uint32"):
         Sampler(4).sample(np.zeros((1, 4), np.float32), [SamplingRow(SamplingParams(), 1, (), (), 0, mask=mask)])
 
 
