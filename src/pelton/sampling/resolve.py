@@ -6,6 +6,7 @@ Must not know requests or logits, nor import the native module or NumPy. Entry p
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections import OrderedDict
 
 from pelton.core.errors import InvalidParameterError
@@ -16,10 +17,11 @@ _MAX_NUM_CACHED = 64
 
 
 class ParamsResolver:
-    """Resolves `bad_words` and `dry_sequence_breakers` for one tokenizer. One caller at a time."""
+    """Resolves `bad_words` and `dry_sequence_breakers` for one tokenizer. Safe to call from any thread."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._lock = threading.Lock()
         self._breaker_ids: OrderedDict[str, tuple[int, ...]] = OrderedDict()
 
     def resolve(self, params: SamplingParams) -> SamplingParams:
@@ -34,8 +36,9 @@ class ParamsResolver:
             sequences.update(dict.fromkeys(self._tokenize_word(word)))
         breakers = set(params.dry_breaker_token_ids)
         if params.dry_multiplier != 0:
-            for text in params.dry_sequence_breakers:
-                breakers.update(self._find_breaker_ids(text))
+            with self._lock:
+                for text in params.dry_sequence_breakers:
+                    breakers.update(self._find_breaker_ids(text))
         return dataclasses.replace(
             params,
             bad_words=(),
