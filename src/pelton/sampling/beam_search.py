@@ -6,6 +6,7 @@ makes that one computed token per beam. Must not know schedulers or models. Entr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -71,7 +72,7 @@ class _Beam:
 
     def score(self, length_penalty: float) -> float:
         # Wu et al. 2016 (arXiv 1609.08144), section 7, without the constant: length^alpha.
-        return self.logprob / float(len(self.token_ids)) ** length_penalty
+        return self.logprob / math.pow(len(self.token_ids), length_penalty)
 
 
 def beam_search(llm: Generator, prompt: str | Sequence[int], params: BeamSearchParams) -> list[BeamSequence]:
@@ -126,7 +127,7 @@ def _can_improve(best: _Beam, ended: Sequence[_Beam], params: BeamSearchParams) 
         return True
     # Log-probabilities only fall. Their quotient is largest at the greatest length for a positive exponent, else now.
     length = params.max_tokens if params.length_penalty > 0 else len(best.token_ids)
-    return best.logprob / float(length) ** params.length_penalty > ended[-1].score(params.length_penalty)
+    return best.logprob / math.pow(length, params.length_penalty) > ended[-1].score(params.length_penalty)
 
 
 def _finish(llm: Generator, beam: _Beam, params: BeamSearchParams) -> BeamSequence:

@@ -43,10 +43,9 @@ class MaskMaker:
         banned = list(self._list_banned(request))
         if constraint_mask is None and params.allowed_token_ids is None and not banned:
             return None
+        mask: TokenMask = np.full(self.num_words, 0xFFFFFFFF, np.uint32)
         if constraint_mask is not None:
-            mask = constraint_mask[: self.num_words].copy()
-        else:
-            mask = np.full(self.num_words, 0xFFFFFFFF, np.uint32)
+            mask &= constraint_mask[: self.num_words]
         if params.allowed_token_ids is not None:
             mask &= self._get_allowed(params.allowed_token_ids)
         for token_id in banned:
