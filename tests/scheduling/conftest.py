@@ -14,8 +14,8 @@ import pytest
 from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
 from pelton.core.step_plan import SampledToken, ScheduledRequest, StepPlan, StepResult
-from pelton.scheduling.block_pool import BlockPool
-from pelton.scheduling.scheduler import Scheduler
+from pelton.scheduling.kv_manager import KvManager
+from pelton.scheduling.scheduler import Scheduler, SchedulerLimits
 
 VOCAB_SIZE = 1000
 
@@ -35,6 +35,11 @@ class ArithmeticRunner:
 
     def run(self, plan: StepPlan) -> StepResult:
         self.plans.append([(s.request.request_id, s.start, len(s.token_ids)) for s in plan.scheduled])
+        for source, target in plan.block_copies:
+            for offset in range(self.block_size):
+                self.memory.pop((target, offset), None)
+                if (source, offset) in self.memory:
+                    self.memory[target, offset] = self.memory[source, offset]
         # All writes before all reads: two sequences that share a block by mistake must notice.
         for item in plan.scheduled:
             for position, token_id in enumerate(item.token_ids, start=item.start):
@@ -43,7 +48,7 @@ class ArithmeticRunner:
         return StepResult(sampled=sampled, model_s=0.0, sample_s=0.0)
 
     def _get_slot(self, item: ScheduledRequest, position: int) -> tuple[int, int]:
-        return item.request.block_table[position // self.block_size], position % self.block_size
+        return item.block_table[position // self.block_size], position % self.block_size
 
     def _sample(self, item: ScheduledRequest) -> int:
         request = item.request
@@ -57,7 +62,7 @@ class ArithmeticRunner:
 
 
 def make_request(
-    request_id: str, prompt: Sequence[int], max_tokens: int, *, seed: int = 0, eos: Sequence[int] = ()
+    request_id: str, prompt: Sequence[int], max_tokens: int, *, seed: int = 0, eos: Sequence[int] = (), **fields: object
 ) -> Request:
     return Request(
         request_id=request_id,
@@ -67,18 +72,29 @@ def make_request(
         seed=seed,
         eos_token_ids=frozenset(eos),
         arrival_s=0.0,
+        **fields,
     )
 
 
 def make_scheduler(
-    num_blocks: int = 64, block_size: int = 4, *, chunk: int = 16, max_num_seqs: int = 8, use_kv_cache: bool = True
+    num_blocks: int = 64,
+    block_size: int = 4,
+    *,
+    chunk: int = 16,
+    max_num_seqs: int = 8,
+    use_kv_cache: bool = True,
+    use_prefix_cache: bool = True,
+    policy: str = "fcfs",
+    **options: object,
 ) -> Scheduler:
-    return Scheduler(
-        BlockPool(num_blocks, block_size),
+    limits = SchedulerLimits(
         max_num_batched_tokens=chunk,
         max_num_seqs=max_num_seqs,
         use_kv_cache=use_kv_cache,
+        policy=policy,
+        **options,
     )
+    return Scheduler(KvManager(num_blocks, block_size, use_prefix_cache=use_prefix_cache and use_kv_cache), limits)
 
 
 def compute_alone(prompt: Sequence[int], max_tokens: int, seed: int, eos: Sequence[int] = ()) -> list[int]:

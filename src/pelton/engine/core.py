@@ -14,8 +14,8 @@ from pelton.core.errors import PeltonError
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
-from pelton.scheduling.block_pool import BlockPool
-from pelton.scheduling.scheduler import Scheduler
+from pelton.scheduling.kv_manager import KvManager
+from pelton.scheduling.scheduler import Scheduler, SchedulerLimits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,10 +78,18 @@ class EngineCore:
         self.num_steps = 0
         self.native_s = 0.0
         self.scheduler = Scheduler(
-            BlockPool(runner.num_blocks, runner.block_size),
-            max_num_batched_tokens=config.prefill_chunk,
-            max_num_seqs=config.max_num_seqs,
-            use_kv_cache=config.use_kv_cache,
+            KvManager(
+                runner.num_blocks,
+                runner.block_size,
+                use_prefix_cache=config.use_prefix_cache and config.use_kv_cache,
+            ),
+            SchedulerLimits(
+                max_num_batched_tokens=config.prefill_chunk,
+                max_num_seqs=config.max_num_seqs,
+                max_step_s=None if config.max_step_ms is None else config.max_step_ms / 1000,
+                policy=config.scheduling_policy,
+                use_kv_cache=config.use_kv_cache,
+            ),
         )
 
     @property
@@ -132,7 +140,12 @@ class EngineCore:
             model_s=sum(result.model_s for result in results),
             sample_s=sum(result.sample_s for result in results),
             failed={name: reason for result in results for name, reason in result.failed.items()},
+            prompt_logprobs={name: found for result in results for name, found in result.prompt_logprobs.items()},
         )
+
+    def clear_prefix_cache(self) -> None:
+        """Forget what free KV blocks hold; needed before anything but a step writes into them."""
+        self.scheduler.clear_prefix_cache()
 
     def reset(self) -> None:
         """Abort all requests and free all blocks, whatever interrupted the last step."""

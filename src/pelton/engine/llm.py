@@ -215,6 +215,7 @@ class LLM:
             raise InvalidParameterError("first", first, f"1 to {len(checked) - 1}, the last of the token ids")
         with self._exclusive_use(), self._step_lock:
             self._check_open()
+            self._core.clear_prefix_cache()
             return self.runner.score(checked, first)
 
     def _prepare(

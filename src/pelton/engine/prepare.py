@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pelton.core.errors import InvalidParameterError
+from pelton.core.errors import ContextLengthError, InvalidParameterError
 from pelton.core.request_options import DEFAULT_REQUEST_OPTIONS, RequestOptions
 from pelton.core.sampling_params import SamplingParams
 from pelton.engine.prompts import EncodedPrompt, Message, Prompt, PromptEncoder
+from pelton.sampling.resolve import ParamsResolver
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,22 @@ class RequestPreparer:
     """Prepares requests for one model."""
 
     encoder: PromptEncoder
+    resolver: ParamsResolver = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resolver", ParamsResolver(self.encoder.tokenizer))
 
     def check_params(self, params: SamplingParams | None) -> SamplingParams:
-        """Return `params`, or the defaults; raise `InvalidParameterError` if they do not fit this model."""
+        """Return `params`, or the defaults, with token ids in place of strings.
+
+        Raises `InvalidParameterError` if they do not fit this model.
+        """
         if params is None:
             return SamplingParams()
         if not isinstance(params, SamplingParams):
             raise InvalidParameterError("params", params, "SamplingParams")
         params.check_vocabulary(self.encoder.vocab_size)
-        return params
+        return self.resolver.resolve(params)
 
     def prepare(
         self,
@@ -79,6 +87,9 @@ class RequestPreparer:
     def _finish(self, prompt: EncodedPrompt, params: SamplingParams, options: RequestOptions | None) -> PreparedRequest:
         if options is not None and not isinstance(options, RequestOptions):
             raise InvalidParameterError("options", options, "RequestOptions")
+        num_free = self.encoder.context_length - len(prompt.token_ids)
+        if params.min_tokens > num_free:
+            raise ContextLengthError("min_tokens", params.min_tokens, f"at most {num_free}, what the context has left")
         return PreparedRequest(prompt, params, DEFAULT_REQUEST_OPTIONS if options is None else options)
 
 

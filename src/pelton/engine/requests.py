@@ -217,7 +217,8 @@ class RequestTable:
                 Request(
                     request_id=key if index == 0 else f"{key}-{index}",
                     prompt_token_ids=prompt.token_ids,
-                    params=params,
+                    # A prompt's log-probabilities are needed once.
+                    params=params if index == 0 else dataclasses.replace(params, prompt_logprobs=None),
                     max_tokens=num_free if params.max_tokens is None else min(params.max_tokens, num_free),
                     seed=(seed + index) & MAX_SEED,
                     eos_token_ids=frozenset() if params.ignore_eos else self._tokenizer.eos_token_ids,
