@@ -26,10 +26,14 @@ def hash_next_token(prompt: Sequence[int], output: Sequence[int], seed: int) -> 
 
 
 class ArithmeticRunner:
-    """Runs plans; `memory` maps (block, offset) to the (position, token) stored there."""
+    """Runs plans; `memory` maps (block, offset) to the (position, token) stored there.
 
-    def __init__(self, block_size: int) -> None:
+    A step claims to take `seconds_per_step`, half of it for each prompt of several tokens.
+    """
+
+    def __init__(self, block_size: int, seconds_per_step: float = 0.0) -> None:
         self.block_size = block_size
+        self.seconds_per_step = seconds_per_step
         self.memory: dict[tuple[int, int], tuple[int, int]] = {}
         self.plans: list[list[tuple[str, int, int]]] = []
 
@@ -45,7 +49,8 @@ class ArithmeticRunner:
             for position, token_id in enumerate(item.token_ids, start=item.start):
                 self.memory[self._get_slot(item, position)] = (position, token_id)
         sampled = {s.request.request_id: SampledToken(self._sample(s), None) for s in plan.scheduled if s.needs_sample}
-        return StepResult(sampled=sampled, model_s=0.0, sample_s=0.0)
+        num_prompts = sum(len(s.token_ids) > 1 for s in plan.scheduled)
+        return StepResult(sampled=sampled, model_s=self.seconds_per_step * (1 + num_prompts / 2), sample_s=0.0)
 
     def _get_slot(self, item: ScheduledRequest, position: int) -> tuple[int, int]:
         return item.block_table[position // self.block_size], position % self.block_size
@@ -130,7 +135,7 @@ class Kit:
 
     make_request = staticmethod(make_request)
     make_scheduler = staticmethod(make_scheduler)
-    make_runner: Callable[[int], ArithmeticRunner] = ArithmeticRunner
+    make_runner: Callable[..., ArithmeticRunner] = ArithmeticRunner
     compute_alone = staticmethod(compute_alone)
     run_step = staticmethod(run_step)
     run_all = staticmethod(run_all)

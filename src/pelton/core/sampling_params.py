@@ -20,6 +20,7 @@ from pelton.core.sampling_checks import (
     check_logit_bias,
     check_numbers_together,
 )
+from pelton.core.structure import Structure
 
 MAX_SEED = 2**64 - 1
 MAX_NUM_LOGPROBS = 128
@@ -187,6 +188,8 @@ class SamplingParams:
     # Token ids of bad_words and dry_sequence_breakers, which ParamsResolver (sampling/resolve.py) puts in their place.
     bad_token_sequences: tuple[tuple[int, ...], ...] = ()
     dry_breaker_token_ids: tuple[int, ...] = ()
+    # What the output must look like (docs/structured_output.md); None: anything. Not a number or text, so no option.
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         check_number_types(self, _INTEGERS, _NUMBERS)
@@ -204,6 +207,8 @@ class SamplingParams:
             self, "bad_token_sequences", as_token_sequences("bad_token_sequences", self.bad_token_sequences)
         )
         check_logit_bias(self.logit_bias)
+        if self.structure is not None and not isinstance(self.structure, Structure):
+            raise InvalidParameterError("structure", self.structure, "a Structure, or None")
 
     @property
     def is_greedy(self) -> bool:

@@ -5,7 +5,7 @@ It knows token ids only: no text, no files, no threads. Entry point: `EngineCore
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -109,14 +109,18 @@ class EngineCore:
         """Drop a request and free its blocks; False if it is unknown or finished."""
         return self.scheduler.abort_request(request_id)
 
-    def step(self, *, isolates_errors: bool = False) -> StepOutcome:
-        """Compute one step.
+    def step(
+        self, *, isolates_errors: bool = False, on_planned: Callable[[StepPlan], None] | None = None
+    ) -> StepOutcome:
+        """Compute one step; `on_planned` is called between planning and computing it.
 
         A step that raises has changed no request's tokens; it can be repeated, or everything dropped by `reset`.
         With `isolates_errors` a step in which the runner raises an `Exception` is computed again, request by request,
         and only those that raise once more fail; the others get the tokens they would have had.
         """
         plan = self.scheduler.schedule()
+        if on_planned is not None:
+            on_planned(plan)
         result = self._run_isolated(plan) if isolates_errors else self.runner.run(plan)
         updated = self.scheduler.update(plan, result)
         self.num_steps += 1
@@ -153,8 +157,8 @@ class EngineCore:
 
 
 def _split(plan: StepPlan) -> list[StepPlan]:
-    """One plan per request."""
-    return [StepPlan((item,)) for item in plan.scheduled]
+    """One plan per request; the copies come before all of them, and making them again changes nothing."""
+    return [StepPlan((item,), () if i else plan.block_copies) for i, item in enumerate(plan.scheduled)]
 
 
 def _describe(error: Exception) -> str:

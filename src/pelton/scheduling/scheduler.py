@@ -104,8 +104,9 @@ class Scheduler:
     def add_request(self, request: Request) -> None:
         """Queue a new request.
 
-        Raises `InvalidParameterError` for an id that is in use, an empty prompt, max_tokens below 1 or a leader with
-        another prompt, and `ContextLengthError` for a request that would not fit the KV cache even alone.
+        Raises `InvalidParameterError` for an id that is in use, an empty prompt, max_tokens below 1 or a leader that
+        was not added before or has another prompt, and `ContextLengthError` for a request that would not fit the KV
+        cache even alone.
         """
         self._check_new(request)
         self._is_consistent = False
@@ -426,8 +427,11 @@ class Scheduler:
             raise InvalidParameterError("prompt_token_ids", request.prompt_token_ids, "at least 1 token")
         if request.max_tokens < 1:
             raise InvalidParameterError("max_tokens", request.max_tokens, "at least 1")
-        if request.leader is not None and request.leader.prompt_token_ids != request.prompt_token_ids:
-            raise InvalidParameterError("leader", request.leader.request_id, "a request with the same prompt")
+        leader = request.leader
+        if leader is not None and leader.arrival_number == 0:
+            raise InvalidParameterError("leader", leader.request_id, "a request that has been added before")
+        if leader is not None and leader.prompt_token_ids != request.prompt_token_ids:
+            raise InvalidParameterError("leader", leader.request_id, "a request with the same prompt")
         # The last token is only sampled: its K/V are never stored.
         num_slots = num_prompt_tokens + request.max_tokens - 1
         if num_slots > self.block_pool.num_slots:

@@ -101,7 +101,7 @@ class FairPolicy:
         for request in decodes:
             self._get_tenant(request).num_served += 1
         if len(self._tenants) > len(self._listed) + _MAX_NUM_IDLE:
-            self._forget_idle()
+            self._forget_idle({request.tenant for request in decodes})
 
     def next_turn(self, can_admit: bool) -> Turn | None:
         """The tenant served least, and its first request by rank."""
@@ -161,11 +161,10 @@ class FairPolicy:
         counts = wanting or [self._get_tenant(request).num_served for request in decodes]
         self._count_now = max(self._count_now, min(counts, default=0))
 
-    def _forget_idle(self) -> None:
+    def _forget_idle(self, decoding: set[str]) -> None:
+        """Drop tenants without requests; one that comes back starts at the present count, as a new one does."""
         for name, tenant in list(self._tenants.items()):
-            is_idle = not tenant.queue and not tenant.prefilling and not tenant.is_listed
-            # Above the present count, a tenant would gain by being forgotten.
-            if is_idle and tenant.num_served <= self._count_now:
+            if not tenant.queue and not tenant.prefilling and not tenant.is_listed and name not in decoding:
                 del self._tenants[name]
 
     def _list(self, tenant: _Tenant) -> None:
