@@ -29,9 +29,7 @@ ARRAY_POSITION = {
 }
 ESCAPED = {
     "type": "object",
-    "properties": {
-        name: {"$ref": ref} for name, ref in (("x", "#/$defs/a~1b"), ("y", "#/$defs/p%25q"), ("z", "#/$defs/a~1b"))
-    },
+    "properties": {name: {"$ref": ref} for name, ref in (("x", "#/$defs/a~1b"), ("y", "#/$defs/p%25q"), ("z", "#/$defs/a~1b"))},
     "required": ["x", "y", "z"],
     "$defs": {"a/b": {"type": "integer"}, "p%q": {"type": "boolean"}},
 }
@@ -60,9 +58,7 @@ PERSON = {
         ({"type": "array", "uniqueItems": False, "x-note": 1, "title": "t"}, ["[1, 1]"], ["{}"]),
     ],
 )
-def test_schema_accepts_what_it_describes(
-    kit: Any, schema: object, good: list[str], bad: list[str]
-) -> None:  # Any: Kit
+def test_schema_accepts_what_it_describes(kit: Any, schema: object, good: list[str], bad: list[str]) -> None:  # Any: Kit
     for text in good:
         assert kit.accepts(kit.compile("json_schema", schema), text), text
     for text in bad:
