@@ -51,6 +51,12 @@ class Runner(Protocol):
     def score(self, token_ids: Sequence[int], first: int) -> npt.NDArray[np.float64]:
         """Log-probabilities of `token_ids[first:]`, each given all tokens before it."""
 
+    def get_block(self, block_id: int) -> bytes:
+        """K/V of a block, equally many bytes for each."""
+
+    def set_block(self, block_id: int, data: bytes) -> None:
+        """Write the K/V of a block that `get_block` of such a runner gave."""
+
     def get_node_times(self) -> list[NodeTime]:
         """What every node of the last step took and needed, in order."""
 

@@ -145,6 +145,14 @@ class ModelRunner:
         """Write what `get_kv_block` gave. ValueError for a block that does not exist or another number of bytes."""
         self._cache.set_block(block_id, data)
 
+    def get_block(self, block_id: int) -> bytes:
+        """K/V of a block in the cache's own layout, without padding."""
+        return self._cache.get_block(block_id)
+
+    def set_block(self, block_id: int, data: bytes) -> None:
+        """Write the K/V of a block, as `get_block` gave it."""
+        self._cache.set_block(block_id, data)
+
     def get_node_times(self) -> list[NodeTime]:
         """(kind, seconds, bytes, operations) of every node of the last step, in order."""
         return self._program.timings()
