@@ -165,7 +165,7 @@ def test_hostile_block_with_a_right_checksum_is_refused(
     refuse(saved, write_model, match)
 
 
-def test_engine_without_a_prefix_cache_says_so_and_a_full_disk_leaves_nothing(
+def test_engine_without_a_prefix_cache_says_so_and_a_file_that_cannot_be_written_is_an_error(
     write_model: WriteModel, tmp_path: Path
 ) -> None:
     with (
@@ -176,4 +176,4 @@ def test_engine_without_a_prefix_cache_says_so_and_a_full_disk_leaves_nothing(
     with LLM(write_model(MODEL), **OPTIONS) as llm:
         with pytest.raises(CacheFileError, match="cannot be written"):
             llm.save_prefix_cache(tmp_path / "missing" / "cache")
-        assert list(tmp_path.iterdir()) == [tmp_path / "missing"] or not (tmp_path / "missing").exists()
+        assert not (tmp_path / "missing").exists()

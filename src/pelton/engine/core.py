@@ -76,13 +76,14 @@ class StepOutcome:
 class EngineCore:
     """A scheduler and a runner, advanced one step at a time by whoever owns this object.
 
-    `num_steps` and `native_s` count the steps so far and the seconds that the model and sampling took of them.
+    `num_steps` counts the steps so far, `model_s` and `sample_s` the seconds that the model and sampling took of them.
     """
 
     def __init__(self, runner: Runner, config: EngineConfig) -> None:
         self.runner = runner
         self.num_steps = 0
-        self.native_s = 0.0
+        self.model_s = 0.0
+        self.sample_s = 0.0
         self.scheduler = Scheduler(
             KvManager(
                 runner.num_blocks,
@@ -130,7 +131,8 @@ class EngineCore:
         result = self._run_isolated(plan) if isolates_errors else self.runner.run(plan)
         updated = self.scheduler.update(plan, result)
         self.num_steps += 1
-        self.native_s += result.model_s + result.sample_s
+        self.model_s += result.model_s
+        self.sample_s += result.sample_s
         failed = []
         if result.failed:
             requests = (item.request for item in plan.scheduled)
