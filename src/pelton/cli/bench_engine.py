@@ -1,4 +1,4 @@
-"""`pelton bench engine`: requests through the whole engine, as a table or JSON. `engine/engine_benchmark.py` measures."""
+"""`pelton bench engine`: requests through the whole engine, as table or JSON; `engine/engine_benchmark.py` measures."""
 
 from __future__ import annotations
 
