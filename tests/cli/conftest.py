@@ -84,7 +84,7 @@ class ScriptedRunner:
             if num_output == self.interrupt_at:
                 self.interrupt_at = None
                 raise KeyboardInterrupt
-            if item.start == 0:
+            if item.needs_sample and num_output == 0:
                 self.prompts.append(bytes(i for i in request.prompt_token_ids if i < 256).decode(errors="replace"))
             if item.needs_sample:
                 token_id = self.script[num_output % len(self.script)]

@@ -65,7 +65,6 @@ def test_default_keeps_steps_at_about_twice_the_decodes_own_time(kit) -> None:
     steps = prefill(kit, scheduler, runner, 4000)
     times = sorted(seconds for _, _, seconds in steps)
     assert times[len(times) // 2] < 2.3 * quiet_s
-    # At depth 4,000 the 16 tokens that always go take 9.6 ms, more than the decodes' 5.7.
     assert times[-1] < 3 * quiet_s
     # It uses what it may: 5.7 ms buy 10 to 28 tokens a step.
     assert sum(times) < 2.5 * (4000 * 2e-4 + 1e-7 * 4000**2 / 2) + 30 * quiet_s + len(steps) * quiet_s
@@ -86,7 +85,7 @@ def test_explicit_budget_is_kept_where_decodes_leave_room(kit) -> None:
     runner = TimedRunner(kit.make_runner(4))
     start_decodes(kit, scheduler, runner, 4)
     steps = prefill(kit, scheduler, runner, 4000)[2:]
-    full = [seconds for _, num, seconds in steps if num > 20]
+    full = [seconds for _, num, seconds in steps[:-1] if num > 20]
     assert max(full) < 0.060
     assert sum(full) / len(full) > 0.035
 

@@ -15,7 +15,8 @@ from pelton.core.request import Request, RequestStatus
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
 from pelton.scheduling.kv_manager import KvManager
-from pelton.scheduling.scheduler import Scheduler, SchedulerLimits
+from pelton.scheduling.limits import SchedulerLimits
+from pelton.scheduling.scheduler import Scheduler
 
 if TYPE_CHECKING:
     import numpy as np
