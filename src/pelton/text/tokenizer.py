@@ -196,7 +196,7 @@ class Tokenizer:
         return data.decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the raw bytes the token adds to a text; b"" for control (but `SHOWN_CONTROL_TOKENS`), unknown, unused."""
+        """Return the raw bytes the token adds to a text; b"" for unknown, unused and hidden control tokens."""
         data = self._bytes_by_id.get(token_id)
         if data is None:
             self._check_id(token_id)
