@@ -1,7 +1,7 @@
 """Several answers at once in one event loop: each is read as it comes, one is given up, one gives several choices.
 
-    python examples/async_streams.py
-    python examples/async_streams.py --model model.gguf
+python examples/async_streams.py
+python examples/async_streams.py --model model.gguf
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ def run_example(name: str, *arguments: str) -> str:
 def test_offline_batch_answers_every_line(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("The sea is\n\nThe sky is\nA cat is\n", encoding="utf-8")
-    answers = [json.loads(line) for line in run_example("offline_batch.py", str(prompts), "--max-tokens", "5").splitlines()]
+    answers = [
+        json.loads(line) for line in run_example("offline_batch.py", str(prompts), "--max-tokens", "5").splitlines()
+    ]
     assert len(answers) == 3
     assert all(answer["tokens"] == 5 or answer["finish"] == "stop" for answer in answers)
 
