@@ -53,6 +53,12 @@ class Runner(Protocol):
     def score(self, token_ids: Sequence[int], first: int) -> npt.NDArray[np.float64]:
         """Log-probabilities of `token_ids[first:]`, each given all tokens before it."""
 
+    def get_block(self, block_id: int) -> bytes:
+        """K/V of a block, equally many bytes for each."""
+
+    def set_block(self, block_id: int, data: bytes) -> None:
+        """Write the K/V of a block that `get_block` of such a runner gave."""
+
     def get_node_times(self) -> list[NodeTime]:
         """What every node of the last step took and needed, in order."""
 
@@ -72,7 +78,7 @@ class StepOutcome:
 class EngineCore:
     """A scheduler and a runner, advanced one step at a time by whoever owns this object.
 
-    `num_steps` and `native_s` count the steps so far and the seconds that the model and sampling took of them.
+    `num_steps` counts the steps so far, `model_s` and `sample_s` the seconds that the model and sampling took of them.
 
     With `is_interactive` callers see each token when it comes, so that a long prompt must not hold the others up;
     without, only the time to the last token counts.
@@ -81,7 +87,8 @@ class EngineCore:
     def __init__(self, runner: Runner, config: EngineConfig, *, is_interactive: bool = True) -> None:
         self.runner = runner
         self.num_steps = 0
-        self.native_s = 0.0
+        self.model_s = 0.0
+        self.sample_s = 0.0
         self.scheduler = Scheduler(
             KvManager(
                 runner.num_blocks,
@@ -129,7 +136,8 @@ class EngineCore:
         result = self._run_isolated(plan) if isolates_errors else self.runner.run(plan)
         updated = self.scheduler.update(plan, result)
         self.num_steps += 1
-        self.native_s += result.model_s + result.sample_s
+        self.model_s += result.model_s
+        self.sample_s += result.sample_s
         failed = []
         if result.failed:
             requests = (item.request for item in plan.scheduled)
