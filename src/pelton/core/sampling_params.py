@@ -20,6 +20,7 @@ from pelton.core.sampling_checks import (
     check_logit_bias,
     check_numbers_together,
 )
+from pelton.core.structure import Structure
 
 MAX_SEED = 2**64 - 1
 MAX_NUM_LOGPROBS = 128
@@ -187,10 +188,14 @@ class SamplingParams:
     # Token ids of bad_words and dry_sequence_breakers, which ParamsResolver (sampling/resolve.py) puts in their place.
     bad_token_sequences: tuple[tuple[int, ...], ...] = ()
     dry_breaker_token_ids: tuple[int, ...] = ()
+    # What the output must look like (docs/structured_output.md); None: anything. Not a number or text, so no option.
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         check_number_types(self, _INTEGERS, _NUMBERS)
         validate_options(self)
+        if self.structure is not None and not isinstance(self.structure, Structure):
+            raise InvalidParameterError("structure", self.structure, "a Structure, or None")
         check_numbers_together(self.min_tokens, self.max_tokens, self.n, self.best_of, self.mirostat)
         for name in ("stop", "bad_words", "dry_sequence_breakers"):
             object.__setattr__(self, name, as_strings(name, getattr(self, name)))
