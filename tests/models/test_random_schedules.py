@@ -28,8 +28,10 @@ from pelton.engine.parts import EngineParts, load_parts
 MODEL = RandomLlama(name="schedules_q4_1", weight_type=GgmlType.Q4_1)
 NUM_LOADS = 24
 NUM_REQUESTS = 48
-MAX_PROMPT_TOKENS = 120
-MAX_NEW_TOKENS = 24
+MAX_PROMPT_TOKENS = 100
+MAX_NEW_TOKENS = 60
+# The longest request, and the smallest pool: one that fits alone must come to its end.
+MAX_CONTEXT = 160
 _SEED_VARIABLE = "PELTON_SCHEDULE_SEED"
 
 Answer = tuple[tuple[int, ...], tuple[object, ...]]
@@ -74,6 +76,11 @@ def make_params(rng: random.Random) -> SamplingParams:
         top_k=rng.choice([0, 20]),
         frequency_penalty=rng.choice([0.0, 0.0, 0.5]),
         repetition_penalty=rng.choice([1.0, 1.0, 1.2]),
+        typical_p=rng.choice([1.0, 1.0, 0.9]),
+        dry_multiplier=rng.choice([0.0, 0.0, 0.8]),
+        xtc_probability=rng.choice([0.0, 0.0, 0.5]),
+        mirostat=rng.choice([0, 0, 0, 2]),
+        min_tokens=1,
         logprobs=rng.choice([0, 3]),
         max_tokens=rng.randint(1, MAX_NEW_TOKENS),
     )
@@ -111,8 +118,8 @@ def make_config(rng: random.Random) -> EngineConfig:
         threads=rng.choice([1, 2]),
         prefill_chunk=rng.choice([1, 7, 32, 512]),
         max_num_seqs=rng.choice([3, 8, 64]),
-        kv_cache_tokens=rng.choice([160, 320, 2048]),
-        max_context=160,
+        kv_cache_tokens=rng.choice([MAX_CONTEXT, MAX_CONTEXT + 64, 2048]),
+        max_context=MAX_CONTEXT,
         use_prefix_cache=rng.random() < 0.8,
         scheduling_policy=rng.choice(["fcfs", "fair"]),
         max_step_ms=rng.choice([None, 0.2, 1.0]),
@@ -150,7 +157,7 @@ def run_load(core: EngineCore, wishes: list[Wish]) -> tuple[Answers, set[str]]:
                 cancelled.add(f"r{index}")
         core.scheduler.check_invariants()
         if core.num_unfinished_requests:
-            answers.take(core.step())
+            answers.take(core.step().updated)
             core.scheduler.check_invariants()
         elif step > max(wish.arrival for wish in wishes):
             return answers, cancelled
@@ -161,7 +168,7 @@ class Lonely:
     """Answers of requests that have an engine for themselves: whole prompts, one thread, nothing cached."""
 
     def __init__(self, path: Path) -> None:
-        config = EngineConfig(threads=1, kv_cache_tokens=256, max_context=160, use_prefix_cache=False)
+        config = EngineConfig(threads=1, kv_cache_tokens=256, max_context=MAX_CONTEXT, use_prefix_cache=False)
         self._parts = load_parts(path, config, None)
         self._core = EngineCore(self._parts.runner, config)
 
@@ -169,7 +176,7 @@ class Lonely:
         answers = Answers()
         self._core.add_request(make_request(wish, "alone", None))
         while self._core.num_unfinished_requests:
-            answers.take(self._core.step())
+            answers.take(self._core.step().updated)
         return answers.get("alone")
 
     def close(self) -> None:
@@ -221,7 +228,7 @@ def test_every_request_answers_as_alone(seed: int, path: Path, lonely: Lonely, s
     seen["finished"] += len(wishes) - len(cancelled)
     seen["cancelled"] += len(cancelled)
     seen["preemptions"] += stats.num_preemptions
-    seen["cached_tokens"] += stats.num_prefix_hit_tokens
+    seen["cached_tokens"] += stats.prefix_cache.num_hit_tokens
     seen["leaders"] += sum(wish.leader is not None for wish in wishes)
 
 
