@@ -23,6 +23,7 @@ LEVELS = {
     "compute": 1,
     "quant": 2,
     "sampling": 2,
+    "structure": 2,
     "models": 3,
     "loading": 4,
     "execution": 5,
@@ -45,9 +46,12 @@ SIZE_ALLOW_LIST: dict[str, str] = {}
 
 PUBLIC_NAMES = {
     "LLM",
+    "AsyncEngine",
+    "Choice",
     "EngineConfig",
     "GenerationResult",
     "PeltonError",
+    "RequestOptions",
     "RequestOutput",
     "SamplingParams",
     "__version__",

@@ -21,6 +21,7 @@ from pelton.core.errors import InvalidParameterError
 COMMANDS = {
     "run": "pelton.cli.run",
     "bench": "pelton.cli.bench",
+    "bench engine": "pelton.cli.bench_engine",
     "bench machine": "pelton.cli.bench_machine",
     "perplexity": "pelton.cli.perplexity",
     "tokenize": "pelton.cli.tokenize",

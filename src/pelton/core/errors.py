@@ -2,7 +2,8 @@
 
     PeltonError
     ├── InvalidParameterError   a value outside its range (also a ValueError)
-    │   └── ContextLengthError  a request that cannot fit the model's context
+    │   ├── ContextLengthError  a request that cannot fit the model's context
+    │   └── StructureError      a schema, pattern or grammar that cannot be compiled or has become too complex
     ├── ConfigError             an environment variable or option this machine cannot honour
     ├── ModelNotFoundError      no model under that name or path
     ├── DownloadError           a source that could not be reached or a file that arrived wrong
@@ -11,6 +12,8 @@
     ├── ChatTemplateError       a chat template that failed, or exceeded its limits
     ├── SamplingError           logits from which no token can be drawn
     ├── EngineBusyError         an engine for one caller at a time was called while it was working
+    ├── EngineOverloadedError   the queue is full; says when to try again
+    ├── CacheFileError          a saved prefix cache that is damaged, hostile or of another model
     └── EngineDeadError         the engine can no longer run requests
 
 A message names the input, the value found and what is allowed. Anything that is not a PeltonError is a bug.
@@ -38,6 +41,13 @@ class InvalidParameterError(PeltonError, ValueError):
 
 class ContextLengthError(InvalidParameterError):
     """Prompt (and requested output) exceed the context length of the model."""
+
+
+class StructureError(InvalidParameterError):
+    """A schema, pattern, choice or grammar is wrong, not supported, too large, or allows no text at all.
+
+    `parameter` names the place inside it, such as `structure.json_schema.properties.age.pattern`.
+    """
 
 
 class ConfigError(PeltonError):
@@ -77,6 +87,18 @@ class SamplingError(PeltonError):
 
 class EngineBusyError(PeltonError):
     """The engine serves one caller at a time, and another call (or an open stream) has not ended."""
+
+
+class EngineOverloadedError(PeltonError):
+    """The queue is full. `retry_after_s` estimates, from measured rates, when there will be room again."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class CacheFileError(PeltonError):
+    """A saved prefix cache is damaged, hostile, of another version or of another model; nothing of it is used."""
 
 
 class EngineDeadError(PeltonError):

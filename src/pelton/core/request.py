@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from pelton.core.cache_miss import CacheMiss
+from pelton.core.outputs import TokenLogprobs
 from pelton.core.sampling_params import SamplingParams
 from pelton.core.token_constraint import TokenConstraint
 
@@ -18,11 +19,12 @@ class RequestStatus(enum.Enum):
     STOPPED = "stop"
     LENGTH_CAPPED = "length"
     ABORTED = "abort"
+    FAILED = "error"
 
     @property
     def is_finished(self) -> bool:
         """Whether the request will not be scheduled again."""
-        return self in (RequestStatus.STOPPED, RequestStatus.LENGTH_CAPPED, RequestStatus.ABORTED)
+        return self not in (RequestStatus.WAITING, RequestStatus.RUNNING)
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +40,8 @@ class Request:
     until the leader's prompt is computed and then takes its K/V over. `num_cached_tokens` and `cache_miss` say what
     the first admission reused and why no more; `cache_miss` is None if all but the last prompt token was reused.
     `mirostat_mu` and `constraint` are the state of sampling; they survive a preemption, as the output does.
+    `prompt_logprobs` grows with the prompt if `params` ask for it; its first entry is None, as nothing comes before the
+    first token.
     """
 
     request_id: str
@@ -61,6 +65,7 @@ class Request:
     cache_miss: CacheMiss | None = None
     constraint: TokenConstraint | None = None
     mirostat_mu: float | None = None
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
     # The scheduler's own: the order of arrival, the chained hashes of full blocks as far as they were needed, and how
     # many blocks the prefix index was told of.
     arrival_number: int = 0

@@ -6,7 +6,7 @@ It knows tokenizers and chat templates, not the engine. Entry point: `PromptEnco
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -51,9 +51,17 @@ class PromptEncoder:
             token_ids = check_token_ids(prompt, name, self.vocab_size)
         return self._finish(token_ids, name, start_s)
 
-    def encode_chat(self, messages: Sequence[Message], name: str) -> EncodedPrompt:
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        name: str,
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        variables: Mapping[str, object] | None = None,
+    ) -> EncodedPrompt:
         """Render messages through the model's chat template and encode the text; one BOS at most.
 
+        `tools` and `variables` are given to the template.
         Raises `ChatTemplateError` for a model without a template, and for what the template refuses.
         """
         start_s = time.perf_counter()
@@ -61,13 +69,17 @@ class PromptEncoder:
             raise InvalidParameterError(name, messages, 'a list of at least one {"role": ..., "content": ...}')
         if self.chat_template is None:
             raise ChatTemplateError("this model has no chat template; give the prompt as text (--raw, LLM.generate)")
-        text = self.chat_template.render(messages, add_generation_prompt=True)
+        text = self.chat_template.render(messages, add_generation_prompt=True, tools=tools, variables=variables)
         token_ids = self._encode_text(partial(encode_chat, self.tokenizer), text, name)
         if not token_ids:
             raise InvalidParameterError(name, messages, "messages that the chat template does not render as nothing")
         return self._finish(token_ids, name, start_s)
 
     def _encode_text(self, encode: Callable[[str], list[int]], text: str, name: str) -> tuple[int, ...]:
+        if len(text) > self.context_length:
+            num_least = self.tokenizer.count_least_tokens(text)
+            if num_least >= self.context_length:
+                raise self._make_length_error(f"least possible number of tokens of {name}", num_least)
         try:
             return tuple(encode(text))
         except InvalidParameterError as error:
@@ -76,12 +88,14 @@ class PromptEncoder:
 
     def _finish(self, token_ids: tuple[int, ...], name: str, start_s: float) -> EncodedPrompt:
         if len(token_ids) >= self.context_length:
-            raise ContextLengthError(
-                f"number of tokens of {name}",
-                len(token_ids),
-                f"at most {self.context_length - 1} (the context is {self.context_length} tokens, one must stay free)",
-            )
+            raise self._make_length_error(f"number of tokens of {name}", len(token_ids))
         return EncodedPrompt(token_ids, start_s, time.perf_counter() - start_s)
+
+    def _make_length_error(self, what: str, num_tokens: int) -> ContextLengthError:
+        context = self.context_length
+        return ContextLengthError(
+            what, num_tokens, f"at most {context - 1} (the context is {context} tokens, one must stay free)"
+        )
 
 
 def check_token_ids(token_ids: Sequence[int], name: str, vocab_size: int) -> tuple[int, ...]:
@@ -96,7 +110,7 @@ def check_token_ids(token_ids: Sequence[int], name: str, vocab_size: int) -> tup
     return tuple(token_ids)
 
 
-def list_prompts(prompts: str | Sequence[str] | Sequence[Sequence[int]]) -> list[Prompt]:
+def list_prompts(prompts: str | Iterable[Prompt]) -> list[Prompt]:
     """Return the prompts of a call as a list; raise `InvalidParameterError` for none, or for bare token ids."""
     if isinstance(prompts, str):
         return [prompts]

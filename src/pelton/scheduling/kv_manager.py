@@ -17,6 +17,7 @@ from pelton.core.request import Request
 from pelton.scheduling.block_pool import BlockPool
 from pelton.scheduling.invariants import check_kv
 from pelton.scheduling.prefix_index import IndexEntry, PrefixIndex, compute_block_hash, compute_root
+from pelton.scheduling.prompt_logprobs import misses_prompt_logprobs
 
 
 @dataclass(slots=True)
@@ -227,7 +228,8 @@ class KvManager:
         return num_new + num_revived + num_spare_blocks <= self.pool.num_free_blocks
 
     def _can_reuse(self, request: Request) -> bool:
-        return self.use_prefix_cache or request.leader is not None
+        # Log-probabilities of a prompt come from computing it.
+        return (self.use_prefix_cache or request.leader is not None) and not misses_prompt_logprobs(request)
 
     def _is_indexed(self, request: Request) -> bool:
         return self.use_prefix_cache or request in self._leaders

@@ -25,6 +25,7 @@ from pelton.scheduling.invariants import check_requests
 from pelton.scheduling.kv_manager import KvManager
 from pelton.scheduling.limits import SchedulerLimits, check_new_request
 from pelton.scheduling.policies import make_policy
+from pelton.scheduling.prompt_logprobs import add_prompt_logprobs, limit_prompt_chunk
 from pelton.scheduling.stats import PrefixCounters, SchedulerStats
 from pelton.scheduling.step_budget import StepBudget
 
@@ -161,8 +162,9 @@ class Scheduler:
     def update(self, plan: StepPlan, result: StepResult) -> list[tuple[Request, SampledToken]]:
         """Take over what a step computed; return the requests that gained a token, with that token.
 
-        A request whose token ends it (end of turn, stop token, max_tokens) has a finished status and no blocks left.
-        Requests that were finished from outside since `schedule` are ignored.
+        A request whose token ends it (end of turn, stop token, max_tokens) has a finished status and no blocks left,
+        as has one that failed, which gains no token. Requests that were finished from outside since `schedule` are
+        ignored.
         """
         self._is_consistent = False
         self._budget.observe(result.model_s)
@@ -172,11 +174,16 @@ class Scheduler:
             request = item.request
             if request.status is not RequestStatus.RUNNING:
                 continue
+            if request.request_id in result.failed:
+                self._close(request, RequestStatus.FAILED)
+                continue
             self._advance(request, item.start + len(item.token_ids))
+            add_prompt_logprobs(request, result)
             if not item.needs_sample:
                 continue
             sampled = result.sampled[request.request_id]
             request.output_token_ids.append(sampled.token_id)
+            request.mirostat_mu = sampled.mirostat_mu
             updated.append((request, sampled))
             status = _get_final_status(request, sampled.token_id)
             if status is not None:
@@ -386,7 +393,7 @@ def _get_rank(request: Request) -> tuple[int, int]:
 
 def _count_wanted(request: Request) -> int:
     """Tokens a request could compute in this step."""
-    return request.num_tokens - request.num_computed_tokens
+    return limit_prompt_chunk(request, request.num_tokens - request.num_computed_tokens)
 
 
 def _plan_decode(request: Request) -> ScheduledRequest:
