@@ -107,6 +107,13 @@ def test_without_decodes_whole_chunks_are_computed(kit) -> None:
     assert [num for _, num, _ in runner.steps] == [512, 512, 76]
 
 
+def test_infinite_budget_computes_whole_chunks_beside_decodes(kit) -> None:
+    scheduler = kit.make_scheduler(num_blocks=20_000, chunk=512, max_step_s=float("inf"))
+    runner = TimedRunner(kit.make_runner(4))
+    start_decodes(kit, scheduler, runner, 4)
+    assert [num for _, num, _ in prefill(kit, scheduler, runner, 1100)] == [512, 512, 76]
+
+
 def test_noise_and_interruptions_do_not_derail_the_estimate(kit) -> None:
     scheduler = kit.make_scheduler(num_blocks=20_000, chunk=2048)
     runner = TimedRunner(kit.make_runner(4), noise=0.2, seed=3)

@@ -5,6 +5,7 @@ It knows token ids only: no text, no files, no threads. Entry point: `EngineCore
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -78,9 +79,12 @@ class EngineCore:
     """A scheduler and a runner, advanced one step at a time by whoever owns this object.
 
     `num_steps` counts the steps so far, `model_s` and `sample_s` the seconds that the model and sampling took of them.
+
+    With `is_interactive` callers see each token when it comes, so that a long prompt must not hold the others up;
+    without, only the time to the last token counts.
     """
 
-    def __init__(self, runner: Runner, config: EngineConfig) -> None:
+    def __init__(self, runner: Runner, config: EngineConfig, *, is_interactive: bool = True) -> None:
         self.runner = runner
         self.num_steps = 0
         self.model_s = 0.0
@@ -94,7 +98,7 @@ class EngineCore:
             SchedulerLimits(
                 max_num_batched_tokens=config.prefill_chunk,
                 max_num_seqs=config.max_num_seqs,
-                max_step_s=None if config.max_step_ms is None else config.max_step_ms / 1000,
+                max_step_s=_get_max_step_s(config, is_interactive),
                 policy=config.scheduling_policy,
                 use_kv_cache=config.use_kv_cache,
             ),
@@ -163,6 +167,13 @@ class EngineCore:
     def reset(self) -> None:
         """Abort all requests and free all blocks, whatever interrupted the last step."""
         self.scheduler.reset()
+
+
+def _get_max_step_s(config: EngineConfig, is_interactive: bool) -> float | None:
+    """Nobody watches a batch grow: without an explicit limit its prompts are computed in whole chunks."""
+    if config.max_step_ms is not None:
+        return config.max_step_ms / 1000
+    return None if is_interactive else math.inf
 
 
 def _split(plan: StepPlan) -> list[StepPlan]:

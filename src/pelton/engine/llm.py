@@ -94,7 +94,7 @@ class LLM:
         self._preparer = RequestPreparer(
             PromptEncoder(parts.tokenizer, parts.chat_template, self._vocab_size, self.context_length)
         )
-        self._core = EngineCore(parts.runner, config)
+        self._core = EngineCore(parts.runner, config, is_interactive=False)
         self._table = RequestTable(
             self._core, parts.tokenizer, context_length=self.context_length, load_ms=parts.load_ms
         )

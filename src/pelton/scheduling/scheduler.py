@@ -203,7 +203,7 @@ class Scheduler:
                 "deferred": len(self._deferred),
                 "preempted": self._num_preempted_waiting,
             },
-            kv_usage=1.0 - pool.num_free_blocks / pool.num_blocks,
+            kv_usage=(pool.num_blocks - pool.num_free_blocks) / pool.num_blocks,
             num_blocks=pool.num_blocks,
             num_cached_blocks=pool.num_cached_blocks,
             num_preemptions=self.num_preemptions,

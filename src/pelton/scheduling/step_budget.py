@@ -8,6 +8,7 @@ only, and changes when tokens are computed, never which. Entry points: `start`, 
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 
@@ -66,7 +67,10 @@ class _TokenCost:
 
 
 class StepBudget:
-    """Per step: `start`, then `limit` and `spend` for each request that gets prompt tokens, then `observe`."""
+    """Per step: `start`, then `limit` and `spend` for each request that gets prompt tokens, then `observe`.
+
+    `max_step_s` of None is the default described above; infinity limits and measures nothing.
+    """
 
     def __init__(self, max_step_s: float | None = None) -> None:
         self._max_step_s = max_step_s
@@ -84,7 +88,7 @@ class StepBudget:
         self._depth_sum = 0.0
         self._left_s: float | None = None
         self._num_guaranteed = 0
-        if num_decodes == 0 or not self._has_measured:
+        if num_decodes == 0 or not self._has_measured or self._max_step_s == math.inf:
             return
         if self._must_measure():
             self._left_s = 0.0
