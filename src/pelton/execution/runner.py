@@ -48,7 +48,7 @@ class ModelRunner:
         self.num_blocks = self._cache.num_blocks
         self.kv_bytes_per_block = self._cache.bytes_per_block
         # A model may have more rows of logits than tokens: padding that must never be drawn.
-        self._sampler = Sampler(min(model.tokenizer.vocab_size, model.config.vocab_size))
+        self._sampler = Sampler(min(model.tokenizer.vocab_size, model.config.vocab_size), model.pool)
         self._mask_maker = MaskMaker(self._sampler.vocab_size)
         # Constraints count tokens as the tokenizer does.
         self._constraint_masks = ConstraintMasks(model.tokenizer.vocab_size)
