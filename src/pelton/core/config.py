@@ -11,7 +11,7 @@ from pelton.core.errors import InvalidParameterError
 from pelton.core.fields import check_number_types, option, validate_options
 
 # All that Pelton has kernels for; the native module says which of them this machine and this build have.
-ISA_NAMES = ("scalar", "avx2", "avx_vnni", "avx512", "neon")
+ISA_NAMES = ("scalar", "avx2", "avx_vnni", "avx512", "amx", "neon")
 KV_CACHE_DTYPES = ("f16", "bf16", "f32", "int8", "int4")
 
 
