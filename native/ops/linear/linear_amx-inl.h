@@ -8,6 +8,9 @@
 // activations, as many, stay in the first-level cache.
 inline constexpr std::int64_t kStripUnits = 32;
 inline constexpr std::int64_t kStripTokens = 512;
+// From how many tokens on tiles pay: fewer wait for weights, which the vector code reads while it computes
+// (docs/log.d/amx.md).
+inline constexpr std::int64_t kMinTiledTokens = 32;
 inline constexpr int kTileTokens = 16;
 inline constexpr int kUnitBytes = kTileRows * kUnitCols;
 static_assert(kTileTokens == kActTokens, "a tile takes the activations of one block");
@@ -111,7 +114,7 @@ struct TiledLinear {
     const std::int64_t begin = (token_begin + kTileTokens - 1) / kTileTokens * kTileTokens;
     const std::int64_t end = token_end / kTileTokens * kTileTokens;
     const LinearKernel run_vectors = avx512_kernels().linear[kFormat];
-    if (begin >= end) {
+    if (end - begin < kMinTiledTokens) {
       run_vectors(args, tile_begin, tile_end, token_begin, token_end);
       return;
     }
