@@ -10,7 +10,7 @@ inline constexpr std::int64_t kStripUnits = 32;
 inline constexpr std::int64_t kStripTokens = 512;
 // From how many tokens on tiles pay: fewer wait for weights, which the vector code reads while it computes
 // (docs/log.d/amx.md).
-inline constexpr std::int64_t kMinTiledTokens = 32;
+inline constexpr std::int64_t kMinTiledTokens = 48;
 inline constexpr int kTileTokens = 16;
 inline constexpr int kUnitBytes = kTileRows * kUnitCols;
 static_assert(kTileTokens == kActTokens, "a tile takes the activations of one block");
