@@ -13,7 +13,7 @@ from pelton.core.fields import check_number_types, option, validate_options
 from pelton.core.memory_size import parse_memory_size
 
 # All that Pelton has kernels for; the native module says which of them this machine and this build have.
-ISA_NAMES = ("scalar", "avx2", "avx_vnni", "avx512", "neon")
+ISA_NAMES = ("scalar", "avx2", "avx_vnni", "avx512", "amx", "neon")
 KV_CACHE_DTYPES = ("f16", "bf16", "f32", "int8", "int4")
 SCHEDULING_POLICIES = ("fcfs", "fair")
 
