@@ -37,8 +37,8 @@ class EngineConfig:
     max_num_seqs: int = option(256, "Most requests computed in one step.", minimum=1, maximum=4096)
     max_step_ms: float | None = option(
         None,
-        "While tokens are generated, prompts get as many tokens a step as keep it about this short; unset takes twice "
-        "the time of a step without prompts, and no limit where a whole batch is waited for.",
+        "While tokens are generated, prompts get as many tokens a step as keep it about this short; unset takes 2.5 "
+        "times that of a step without prompts, at least 20, and no limit where a whole batch is waited for.",
         minimum=0.0,
         exclusive_minimum=True,
         maximum=3_600_000.0,
