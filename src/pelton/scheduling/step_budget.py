@@ -1,9 +1,10 @@
 """`StepBudget`: how many prompt tokens a step may take so that those who are generating hardly notice.
 
 While requests decode, a step should take about `max_step_s`, or two and a half times what a step of decodes alone
-takes, or what a reader does not notice if that is more. What that buys is learned from the measured time of earlier steps: the time of a step without prompt tokens, and the cost of a
-prompt token as a line over its depth (attention grows with the tokens before it). It knows token counts and seconds
-only, and changes when tokens are computed, never which. Entry points: `start`, `limit`, `observe`.
+takes, or what a reader does not notice if that is more. What that buys is learned from the measured time of earlier
+steps: the time of a step without prompt tokens, and the cost of a prompt token as a line over its depth (attention
+grows with the tokens before it). It knows token counts and seconds only, and changes when tokens are computed, never
+which. Entry points: `start`, `limit`, `observe`.
 """
 
 from __future__ import annotations
