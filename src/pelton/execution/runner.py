@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,12 @@ from pelton._native import KV_BLOCK_TOKENS, KvCache, Program
 from pelton.compute.native import choose_isa
 from pelton.compute.recorder import record_program
 from pelton.core.config import EngineConfig, read_environment
+from pelton.core.embedding import TextChunk
 from pelton.core.errors import ConfigError, InvalidParameterError
 from pelton.core.model_config import ModelConfig
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
+from pelton.execution.hidden_states import HiddenStateProgram
 from pelton.execution.kv_size import choose_num_blocks, read_free_bytes
 from pelton.loading.model import LoadedModel
 from pelton.sampling.logprobs import log_softmax_at
@@ -29,6 +32,8 @@ IntArray = npt.NDArray[np.int32]
 
 # Rows of logits computed at once while scoring a text: bounds their memory (vocabulary x 4 bytes each).
 _SCORE_CHUNK = 64
+
+_MIN_EMBEDDING_BLOCKS = 128
 
 
 class ModelRunner:
@@ -46,6 +51,13 @@ class ModelRunner:
         self.kv_bytes_per_block = self._cache.bytes_per_block
         # A model may have more rows of logits than tokens: padding that must never be drawn.
         self._sampler = Sampler(model.tokenizer.vocab_size)
+        # One text of full length fits, or many short ones; never more than requests have.
+        longest = -(-(config.max_context or model.config.max_position_embeddings) // self.block_size)
+        self.num_embedding_blocks = min(self.num_blocks, max(longest, _MIN_EMBEDDING_BLOCKS))
+        self._hidden_states: HiddenStateProgram | None = None
+        self._make_hidden_states = partial(
+            HiddenStateProgram, model, self.isa, config.kv_cache_dtype, self.num_embedding_blocks
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -101,13 +113,28 @@ class ModelRunner:
                 scores[wanted[0] + 1 - first : wanted[-1] + 2 - first] = log_softmax_at(logits, ids[wanted + 1])
         return scores
 
+    def compute_hidden_states(self, chunks: Sequence[TextChunk]) -> npt.NDArray[np.float32]:
+        """Hidden states of all tokens of `chunks`, [T, hidden] f32, valid until the next call.
+
+        Block tables are over `num_embedding_blocks` blocks that no request uses. Raises `ConfigError` if there is no
+        memory for them.
+        """
+        if self._hidden_states is None:
+            self._hidden_states = self._make_hidden_states()
+        return self._hidden_states.run(chunks)
+
+    def end_hidden_states(self) -> None:
+        """Give the memory that `compute_hidden_states` took for K/V back, until it is called again."""
+        if self._hidden_states is not None:
+            self._hidden_states.drop_cache()
+
     def get_node_times(self) -> list[NodeTime]:
         """(kind, seconds, bytes, operations) of every node of the last step, in order."""
         return self._program.timings()
 
     def close(self) -> None:
         """Give weights and KV cache back; the runner cannot run afterwards."""
-        del self._program, self._cache
+        del self._program, self._cache, self._hidden_states, self._make_hidden_states
 
 
 def _make_cache(model: ModelConfig, config: EngineConfig) -> KvCache:
