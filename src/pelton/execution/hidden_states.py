@@ -30,7 +30,7 @@ class HiddenStateProgram:
         self._cache: KvCache | None = None
 
     def run(self, chunks: Sequence[TextChunk]) -> npt.NDArray[np.float32]:
-        """Hidden states of all tokens of `chunks`, one chunk after the other: [T, hidden] f32, valid until the next run.
+        """Hidden states of all tokens of `chunks`, in their order: [T, hidden] f32, valid until the next run.
 
         K/V of a text's earlier chunks must be in its blocks. Raises `ConfigError` if the memory for K/V is not there.
         """
