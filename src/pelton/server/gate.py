@@ -1,0 +1,129 @@
+"""`Gate`: what happens to every request before and after its route: id, origin, key, log line.
+
+A plain ASGI middleware around the whole application, so that no route can be forgotten. It knows no route but the
+two that need no key.
+"""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pelton.core.errors import AuthenticationError, ForbiddenOriginError, PeltonError, ServerClosingError
+from pelton.server.auth import Caller
+from pelton.server.error_responses import make_error_response
+from pelton.server.request_log import LogFields
+from pelton.server.sse import CLIENT_GONE_STATUS
+from pelton.server.state import ServerState
+
+OPEN_PATHS = ("/health", "/ready")
+_MAX_REQUEST_ID_LENGTH = 128
+
+
+class Gate:
+    """Lets a request through to `app`, or answers it with an error in the shape of its route."""
+
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
+        self._app = app
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection event; anything but HTTP passes through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = _Record(self._state, scope)
+
+        async def send_and_note(message: Message) -> None:
+            record.note(message)
+            await send(message)
+
+        try:
+            try:
+                scope["state"]["caller"] = self._admit(scope)
+            except PeltonError as error:
+                response = make_error_response(self._state, scope["path"], error)
+                await response(scope, receive, send_and_note)
+                return
+            await self._app(scope, receive, send_and_note)
+        finally:
+            record.finish()
+
+    def _admit(self, scope: Scope) -> Caller:
+        headers = Headers(scope=scope)
+        self._check_origin(headers)
+        if scope["path"] in OPEN_PATHS:
+            return Caller("")
+        caller = self._state.keys.find_caller(headers)
+        if caller is None:
+            raise AuthenticationError(
+                "no API key, or one that is not known; send Authorization: Bearer KEY (or x-api-key: KEY)"
+            )
+        if self._state.is_draining and scope["method"] != "GET":
+            raise ServerClosingError("the server is shutting down and takes no new requests")
+        return caller
+
+    def _check_origin(self, headers: Headers) -> None:
+        """Refuse pages of other sites: a browser sends their requests, even to a server that only listens locally."""
+        origin = headers.get("origin")
+        allowed = self._state.options.cors_origins
+        if origin is None or "*" in allowed or origin in allowed:
+            return
+        if urlsplit(origin).netloc != headers.get("host"):
+            raise ForbiddenOriginError(f"origin {origin!r} is not allowed; --cors-origins allows one")
+
+
+class _Record:
+    """One request's log line and response headers."""
+
+    def __init__(self, state: ServerState, scope: Scope) -> None:
+        self._state = state
+        self._start_s = time.perf_counter()
+        self._status = CLIENT_GONE_STATUS
+        self._first_byte_s: float | None = None
+        self._scope = scope
+        self._request_id = _get_request_id(scope, state)
+        self._fields: LogFields = {}
+        scope.setdefault("state", {})
+        scope["state"] |= {"request_id": self._request_id, "log_fields": self._fields}
+
+    def note(self, message: Message) -> None:
+        """See a message of the response on its way out."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            MutableHeaders(scope=message)["x-request-id"] = self._request_id
+        elif self._first_byte_s is None and message.get("body"):
+            self._first_byte_s = time.perf_counter()
+
+    def finish(self) -> None:
+        """Write the log line."""
+        end_s = time.perf_counter()
+        caller = self._scope["state"].get("caller")
+        is_gone = self._fields.pop("client_gone", False)
+        self._state.log.write(
+            {
+                "request_id": self._request_id,
+                "method": self._scope["method"],
+                "path": self._scope["path"],
+                "status": CLIENT_GONE_STATUS if is_gone else self._status,
+                "caller": caller.name if caller is not None else None,
+                "client": (self._scope.get("client") or ("",))[0],
+                "duration_ms": round((end_s - self._start_s) * 1e3, 3),
+                "first_byte_ms": _round_ms(self._first_byte_s, self._start_s),
+                **self._fields,
+            }
+        )
+
+
+def _round_ms(time_s: float | None, start_s: float) -> float | None:
+    return None if time_s is None else round((time_s - start_s) * 1e3, 3)
+
+
+def _get_request_id(scope: Scope, state: ServerState) -> str:
+    sent = Headers(scope=scope).get("x-request-id", "")
+    if sent.isascii() and sent.isprintable() and 0 < len(sent) <= _MAX_REQUEST_ID_LENGTH:
+        return sent
+    return f"req-{state.ids.make()}"
