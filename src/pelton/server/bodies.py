@@ -7,6 +7,7 @@ It replaces FastAPI's own body handling, which parses on the event loop, takes N
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -47,6 +48,11 @@ def parse_body(data: bytes, schema: type[Schema]) -> Schema:
     value = parse_json(data)
     if not isinstance(value, dict):
         raise MalformedRequestError(f"the body is a JSON {_name_type(value)}; allowed: an object")
+    return validate_body(value, schema)
+
+
+def validate_body(value: Mapping[str, object], schema: type[Schema]) -> Schema:
+    """Validate fields that are no JSON text any more; see `read_body`."""
     try:
         return schema.model_validate(value)
     except ValidationError as error:
