@@ -18,6 +18,7 @@ from pelton.cli.terminal import ProgressBar
 from pelton.core.config import EngineConfig, read_environment
 
 if TYPE_CHECKING:
+    from pelton.engine.async_engine import AsyncEngine
     from pelton.engine.llm import LLM
     from pelton.loading.pull import ProgressCallback
     from pelton.text.tokenizer import Tokenizer
@@ -70,6 +71,14 @@ def load_llm(reference: str | None, config: EngineConfig, progress: ProgressCall
     from pelton.engine.llm import LLM
 
     return LLM(reference, config, progress=progress)
+
+
+def open_async_engine(reference: str | None, config: EngineConfig) -> AsyncEngine:
+    """Load a model (fetching it if need be) for a server; raises as `open_llm`. Whoever starts the engine closes it."""
+    from pelton.engine.async_engine import AsyncEngine
+
+    with ProgressBar(_describe_pull(reference), is_bytes=True) as bar:
+        return AsyncEngine(reference, config, progress=bar.update)
 
 
 def find_model(reference: str | None) -> Path:

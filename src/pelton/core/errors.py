@@ -2,7 +2,8 @@
 
     PeltonError
     ├── InvalidParameterError   a value outside its range (also a ValueError)
-    │   └── ContextLengthError  a request that cannot fit the model's context
+    │   ├── ContextLengthError  a request that cannot fit the model's context
+    │   └── StructureError      a schema, pattern or grammar that cannot be compiled or has become too complex
     ├── ConfigError             an environment variable or option this machine cannot honour
     ├── ModelNotFoundError      no model under that name or path
     ├── DownloadError           a source that could not be reached or a file that arrived wrong
@@ -47,6 +48,13 @@ class InvalidParameterError(PeltonError, ValueError):
 
 class ContextLengthError(InvalidParameterError):
     """Prompt (and requested output) exceed the context length of the model."""
+
+
+class StructureError(InvalidParameterError):
+    """A schema, pattern, choice or grammar is wrong, not supported, too large, or allows no text at all.
+
+    `parameter` names the place inside it, such as `structure.json_schema.properties.age.pattern`.
+    """
 
 
 class ConfigError(PeltonError):

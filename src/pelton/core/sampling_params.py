@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pelton.core.errors import InvalidParameterError
 from pelton.core.fields import check_number_types, option, validate_options
+from pelton.core.structure import Structure
 
 MAX_SEED = 2**64 - 1
 MAX_NUM_LOGPROBS = 128
@@ -95,6 +96,8 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = option((), "Stop when one of these token ids is generated.")
     logit_bias: Mapping[int, float] = option({}, "Added to the logits of the given token ids, each from -100 to 100.")
     ignore_eos: bool = option(False, "Go on after the model's end-of-turn tokens; for benchmarks.")
+    # What the output must look like (docs/structured_output.md); None: anything. Not a number or text, so no option.
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         check_number_types(
@@ -103,6 +106,8 @@ class SamplingParams:
             ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
         )
         validate_options(self)
+        if self.structure is not None and not isinstance(self.structure, Structure):
+            raise InvalidParameterError("structure", self.structure, "a Structure, or None")
         object.__setattr__(self, "stop", _as_stop_strings(self.stop))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
         for token_id in self.stop_token_ids:

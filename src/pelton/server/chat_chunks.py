@@ -114,7 +114,8 @@ class ChunkWriter:
         chunk = self._make_chunk(delta)
         if output.result is None:
             return make_frame(dump_json(chunk))
-        assert output.usage is not None and output.timings is not None
+        assert output.usage is not None, "the last output has usage"
+        assert output.timings is not None, "the last output has timings"
         timings = make_timings(output.timings, output.usage)
         if not self._head.include_usage:
             return make_frame(dump_json({**chunk, "timings": timings}))

@@ -55,8 +55,8 @@ def _read_structured_outputs(outputs: StructuredOutputs) -> Structure:
     given = [name for name in type(outputs).model_fields if getattr(outputs, name) is not None]
     if len(given) != 1:
         raise MalformedRequestError(
-            f"structured_outputs has {len(given)} kinds of structure; allowed: exactly one of json, json_object, regex, "
-            "choice, grammar",
+            f"structured_outputs has {len(given)} kinds of structure; allowed: exactly one of json, json_object, "
+            "regex, choice, grammar",
             "structured_outputs",
             "invalid_value",
         )
