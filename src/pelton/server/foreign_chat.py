@@ -16,9 +16,7 @@ from pelton.server.schema.chat import ChatCompletionRequest
 from pelton.server.schema.sampling import get_sampling_values
 
 
-def make_chat_request(
-    body: BaseModel, values: Mapping[str, object], names: Mapping[str, str]
-) -> ChatCompletionRequest:
+def make_chat_request(body: BaseModel, values: Mapping[str, object], names: Mapping[str, str]) -> ChatCompletionRequest:
     """A chat request of `values` that are not None and the sampling fields of `body`.
 
     `names` says what fields of it are called in the other protocol. Raises `MalformedRequestError`.

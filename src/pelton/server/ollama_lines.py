@@ -1,4 +1,4 @@
-"""The JSON of Ollama's API: one object, or lines of objects with the pieces of an answer. It knows shapes, not requests.
+"""The JSON of Ollama's API: one object, or lines with the pieces of an answer. It knows shapes, not requests.
 
 Start at `LineWriter`. Durations are nanoseconds, as Ollama's are.
 """
@@ -74,7 +74,9 @@ class LineWriter:
         if delta.finish_reason is not None:
             assert output.usage is not None, "an answer is one choice, so its end is the request's"
             assert output.timings is not None, "timings come with the usage"
-            lines += write_line(self._make("", "", ()) | self._make_end(delta.finish_reason, output.timings, output.usage))
+            lines += write_line(
+                self._make("", "", ()) | self._make_end(delta.finish_reason, output.timings, output.usage)
+            )
         return lines
 
     def make_loaded(self) -> Json:

@@ -1,4 +1,4 @@
-"""What Ollama's /api/tags and /api/show tell of the model. Facts of the loaded model only; what is unknown is left out."""
+"""What Ollama's /api/tags and /api/show tell of the model: facts of the loaded model, what is unknown left out."""
 
 from __future__ import annotations
 

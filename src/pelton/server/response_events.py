@@ -78,7 +78,7 @@ class ResponseWriter:
 
     def write_error(self, info: ErrorInfo) -> bytes:
         """The last event of a stream that fails."""
-        code = "rate_limit_exceeded" if info.status == 429 else "server_error" if info.status >= 500 else "invalid_prompt"
+        code = {429: "rate_limit_exceeded", 400: "invalid_prompt"}.get(info.status, "server_error")
         error = {"code": code, "message": info.message, "type": info.type, "param": info.parameter}
         response = {**self._make_response(None), "status": "failed", "error": error, "output": self._make_items()}
         return self._write("response.failed", response=response)
@@ -118,9 +118,7 @@ class ResponseWriter:
 
     def _write_close(self, part: Part, place: Json) -> Iterator[bytes]:
         if part.kind == "call":
-            yield self._write(
-                "response.function_call_arguments.done", **place, name=part.name, arguments=part.text
-            )
+            yield self._write("response.function_call_arguments.done", **place, name=part.name, arguments=part.text)
         else:
             logprobs: Json = {} if part.kind == "reasoning" else {"logprobs": self._logprobs}
             kind = "reasoning_text" if part.kind == "reasoning" else "output_text"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pelton.core.errors import InvalidParameterError
 from pelton.core.sampling_params import SamplingParams
+from pelton.core.structure import Structure
 from pelton.server.options import ServerOptions
 from pelton.server.schema.sampling import check_stop, make_sampling_params
-from pelton.server.schema.structure import JsonSchemaFormat, ResponseFormat, StructuredOutputs
+from pelton.server.schema.structure import ResponseFormat, StructuredOutputs
 from pelton.server.schema.tgi import DEFAULT_MAX_NEW_TOKENS, GenerateParameters
 from pelton.server.structures import make_structure
 
@@ -54,7 +55,7 @@ def make_params(parameters: GenerateParameters | None, options: ServerOptions, *
             "n": given.best_of if given.details else None,
             "logprobs": (given.top_n_tokens or 0) if has_logprobs else None,
             "prompt_logprobs": 0 if given.decoder_input_details else None,
-            "structure": _make_structure(given, options),
+            "structure": _make_structure(given, options.max_schema_bytes),
         },
     )
 
@@ -72,7 +73,7 @@ def _choose_temperature(given: GenerateParameters) -> float:
     return 1.0 if given.temperature is None else given.temperature
 
 
-def _make_structure(given: GenerateParameters, options: ServerOptions) -> object:
+def _make_structure(given: GenerateParameters, max_schema_bytes: int) -> Structure | None:
     grammar = given.grammar
     if grammar is None:
         return None
@@ -80,10 +81,14 @@ def _make_structure(given: GenerateParameters, options: ServerOptions) -> object
     if grammar.type == "regex":
         if not isinstance(value, str):
             raise InvalidParameterError("parameters.grammar.value", value, "a regular expression as text")
-        return make_structure(None, StructuredOutputs(regex=value), options.max_schema_bytes)
+        return make_structure(None, StructuredOutputs.model_validate({"regex": value}), max_schema_bytes)
     if grammar.type == "json_schema" and isinstance(value, dict) and isinstance(value.get("schema"), dict):
-        value = value["schema"]  # a named schema
-    if isinstance(value, str):
-        return make_structure(None, StructuredOutputs(json=value), options.max_schema_bytes)
-    form = ResponseFormat(type="json_schema", json_schema=JsonSchemaFormat(name="output", schema=value))
-    return make_structure(form, None, options.max_schema_bytes)
+        return _make_json_structure(value["schema"], max_schema_bytes)  # a named schema
+    return _make_json_structure(value, max_schema_bytes)
+
+
+def _make_json_structure(schema: object, max_schema_bytes: int) -> Structure | None:
+    if isinstance(schema, str):
+        return make_structure(None, StructuredOutputs.model_validate({"json": schema}), max_schema_bytes)
+    form = {"type": "json_schema", "json_schema": {"name": "output", "schema": schema}}
+    return make_structure(ResponseFormat.model_validate(form), None, max_schema_bytes)

@@ -22,7 +22,7 @@ from pelton.server.sse import run_until_disconnect
 from pelton.server.state import get_caller, get_log_fields, get_state
 
 router = APIRouter(tags=["openai"])
-_EXAMPLE = {"input": ["The sea is blue.", "The sky is blue."]}
+_EXAMPLE: dict[str, object] = {"input": ["The sea is blue.", "The sky is blue."]}
 
 Vector = npt.NDArray[np.float32]
 

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from pelton.core.errors import InvalidParameterError
 from pelton.server import anthropic_events
-from pelton.server.anthropic_events import PING_FRAME, MessageWriter, write_error
 from pelton.server.answers import JsonAnswer
+from pelton.server.anthropic_events import PING_FRAME, MessageWriter, write_error
 from pelton.server.bodies import document_body, read_body
 from pelton.server.chat import ChatGeneration
 from pelton.server.chat_parsers import make_parser_maker
@@ -27,8 +27,8 @@ from pelton.server.state import ServerState, get_log_fields, get_state
 
 router = APIRouter(tags=["anthropic"])
 _MESSAGES = [{"role": "user", "content": "How does inference work?"}]
-_EXAMPLE = {"model": "pelton", "max_tokens": 64, "messages": _MESSAGES}
-_COUNT_EXAMPLE = {"model": "pelton", "messages": _MESSAGES}
+_EXAMPLE: dict[str, object] = {"model": "pelton", "max_tokens": 64, "messages": _MESSAGES}
+_COUNT_EXAMPLE: dict[str, object] = {"model": "pelton", "messages": _MESSAGES}
 
 # Fields of chat completions, and what they are called here.
 _NAMES = {
@@ -64,9 +64,9 @@ async def create_message(request: Request) -> Response:
         chat = ChatGeneration(request, ask, make_parser)
         return JsonAnswer(writer.write_whole(await run_until_disconnect(request, chat.collect())))
     # Encoded here, because the first event already says how long the prompt is.
-    encoded = await encode_ask(state, ask)
-    chat = ChatGeneration(request, use_encoded(ask, encoded), make_parser)
-    frames = _write_frames(chat, writer, len(encoded.token_ids))
+    token_ids = await encode_ask(state, ask)
+    chat = ChatGeneration(request, use_encoded(ask, token_ids), make_parser)
+    frames = _write_frames(chat, writer, len(token_ids))
     started = await start_stream(request, frames, state.options.keep_alive_s)
     return EventStream(
         started,
@@ -88,8 +88,7 @@ async def count_message_tokens(request: Request) -> JsonAnswer:
     body = await read_body(request, CountTokensRequest)
     check_model(state, body.model)
     _, ask = _make_ask(state, body, {})
-    encoded = await encode_ask(state, ask)
-    return JsonAnswer({"input_tokens": len(encoded.token_ids)})
+    return JsonAnswer({"input_tokens": len(await encode_ask(state, ask))})
 
 
 def _make_ask(
@@ -100,14 +99,14 @@ def _make_ask(
     choice = body.tool_choice
     tools, tool_choice = body.to_tools(), body.to_tool_choice()
     form = None if body.output_config is None else body.output_config.format
-    schema = None if form is None else {"type": "json_schema", "json_schema": {"name": "output", "schema": form.schema_}}
+    schema = None if form is None else {"name": "output", "schema": form.schema_}
     chat_values = {
         **values,
         "messages": body.to_messages(),
         "tools": None if tools is None else [tool.model_dump(exclude_none=True) for tool in tools],
         "tool_choice": tool_choice if tool_choice is None or isinstance(tool_choice, str) else tool_choice.model_dump(),
         "parallel_tool_calls": False if choice is not None and choice.disable_parallel_tool_use else None,
-        "response_format": schema,
+        "response_format": None if schema is None else {"type": "json_schema", "json_schema": schema},
     }
     chat_body = make_chat_request(body, chat_values, _NAMES)
     with renamed_errors(_NAMES):

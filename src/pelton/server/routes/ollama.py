@@ -30,8 +30,15 @@ from pelton.server.state import ServerState, get_state
 
 router = APIRouter(tags=["ollama"])
 NDJSON = "application/x-ndjson"
-_CHAT_EXAMPLE = {"model": "pelton", "messages": [{"role": "user", "content": "How does inference work?"}]}
-_GENERATE_EXAMPLE = {"model": "pelton", "prompt": "How does inference work?", "options": {"num_predict": 32}}
+_CHAT_EXAMPLE: dict[str, object] = {
+    "model": "pelton",
+    "messages": [{"role": "user", "content": "How does inference work?"}],
+}
+_GENERATE_EXAMPLE: dict[str, object] = {
+    "model": "pelton",
+    "prompt": "How does inference work?",
+    "options": {"num_predict": 32},
+}
 
 
 def make_error_body(info: ErrorInfo) -> Mapping[str, object]:

@@ -25,7 +25,7 @@ from pelton.server.sse import EventStream, run_until_disconnect, start_stream
 from pelton.server.state import ServerState, get_log_fields, get_state
 
 router = APIRouter(tags=["openai"])
-_EXAMPLE = {"input": "How does inference work?", "max_output_tokens": 64}
+_EXAMPLE: dict[str, object] = {"input": "How does inference work?", "max_output_tokens": 64}
 
 # Fields of chat completions, and what they are called here.
 _NAMES = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text.format"}

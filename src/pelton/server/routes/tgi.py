@@ -22,7 +22,10 @@ from pelton.server.tgi_events import StreamWriter, make_answer
 from pelton.server.tgi_request import PARAMETER_NAMES, make_params
 
 router = APIRouter(tags=["tgi"])
-_EXAMPLE = {"inputs": "The capital of France is", "parameters": {"max_new_tokens": 16, "details": True}}
+_EXAMPLE: dict[str, object] = {
+    "inputs": "The capital of France is",
+    "parameters": {"max_new_tokens": 16, "details": True},
+}
 
 
 def make_error_body(info: ErrorInfo) -> Mapping[str, object]:
