@@ -43,7 +43,7 @@ def test_timings_of_a_hand_made_request() -> None:
     )
     request.first_scheduled_s = 10.5
     request.num_cached_tokens = 20
-    timings = make_timings(request, [11.0, 11.25, 11.5], tokenize_s=0.002, load_ms=7.0)
+    timings = make_timings(request, [[11.0, 11.25, 11.5]], end_s=11.5, tokenize_s=0.002, load_ms=7.0)
     assert timings.load_ms == 7.0
     assert timings.tokenize_ms == pytest.approx(2.0)
     assert timings.prefill_ms == pytest.approx(500)

@@ -40,10 +40,24 @@ class EngineConfig:
         maximum=2**40,
         unit="tokens",
     )
+    max_queued_requests: int | None = option(
+        1024,
+        "Most requests that may wait for their first step; a server refuses more. None allows any number.",
+        minimum=1,
+        maximum=2**31 - 1,
+    )
+    max_queued_tokens: int | None = option(
+        4_000_000,
+        "Most prompt tokens that may wait for their first step; a server refuses more. None allows any number.",
+        minimum=1,
+        maximum=2**40,
+        unit="tokens",
+    )
     use_kv_cache: bool = option(True, "Keep keys and values between steps; off recomputes everything each step.")
 
     def __post_init__(self) -> None:
-        check_number_types(self, ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens"), ())
+        integers = ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens")
+        check_number_types(self, (*integers, "max_queued_requests", "max_queued_tokens"), ())
         validate_options(self)
 
 

@@ -12,8 +12,10 @@
     ├── ChatTemplateError       a chat template that failed, or exceeded its limits
     ├── SamplingError           logits from which no token can be drawn
     ├── EngineBusyError         an engine for one caller at a time was called while it was working
+    ├── EngineOverloadedError   the queue is full; says when to try again
+    ├── CacheFileError          a saved prefix cache that is damaged, hostile or of another model
     ├── EngineDeadError         the engine can no longer run requests
-    └── ServerError             a request that a server refuses whatever the engine says
+    └── ServerError             a request that a server refuses or ends
         ├── MalformedRequestError   a body that is not what the endpoint takes
         ├── AuthenticationError     no API key, or an unknown one
         ├── ForbiddenOriginError    a web page of another origin
@@ -94,6 +96,18 @@ class SamplingError(PeltonError):
 
 class EngineBusyError(PeltonError):
     """The engine serves one caller at a time, and another call (or an open stream) has not ended."""
+
+
+class EngineOverloadedError(PeltonError):
+    """The queue is full. `retry_after_s` estimates, from measured rates, when there will be room again."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class CacheFileError(PeltonError):
+    """A saved prefix cache is damaged, hostile, of another version or of another model; nothing of it is used."""
 
 
 class EngineDeadError(PeltonError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from pelton.core.outputs import TokenLogprobs
 from pelton.core.sampling_params import SamplingParams
 
 
@@ -16,11 +17,12 @@ class RequestStatus(enum.Enum):
     STOPPED = "stop"
     LENGTH_CAPPED = "length"
     ABORTED = "abort"
+    FAILED = "error"
 
     @property
     def is_finished(self) -> bool:
         """Whether the request will not be scheduled again."""
-        return self in (RequestStatus.STOPPED, RequestStatus.LENGTH_CAPPED, RequestStatus.ABORTED)
+        return self not in (RequestStatus.WAITING, RequestStatus.RUNNING)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +48,11 @@ class Request:
     num_preemptions: int = 0
     block_table: list[int] = field(default_factory=list)
     first_scheduled_s: float | None = None
+    priority: int = 0
+    tenant: str = ""
+    cache_salt: str = ""
+    leader: Request | None = None
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:

@@ -35,6 +35,14 @@ class SamplingParams:
         maximum=MAX_TOKEN_COUNT,
         unit="tokens",
     )
+    n: int = option(1, "Choices to generate; choice i is the request of its own with seed + i.", minimum=1, maximum=128)
+    best_of: int | None = option(
+        None,
+        "Choices to compute, of which the n most likely per token are returned; unset computes n.",
+        minimum=1,
+        maximum=128,
+        disabled_by="unset",
+    )
     temperature: float = option(
         1.0,
         "Divides the logits; 0 always takes the most likely token (greedy).",
@@ -92,6 +100,13 @@ class SamplingParams:
         maximum=MAX_NUM_LOGPROBS,
         disabled_by="unset",
     )
+    prompt_logprobs: int | None = option(
+        None,
+        "Report log-probabilities of the prompt's tokens and of this many most likely ones at each place.",
+        minimum=0,
+        maximum=MAX_NUM_LOGPROBS,
+        disabled_by="unset",
+    )
     stop: tuple[str, ...] = option((), "Stop before any of these strings would appear in the text.")
     stop_token_ids: tuple[int, ...] = option((), "Stop when one of these token ids is generated.")
     logit_bias: Mapping[int, float] = option({}, "Added to the logits of the given token ids, each from -100 to 100.")
@@ -102,7 +117,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         check_number_types(
             self,
-            ("max_tokens", "top_k", "seed", "logprobs"),
+            ("max_tokens", "n", "best_of", "top_k", "seed", "logprobs", "prompt_logprobs"),
             ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
         )
         validate_options(self)
@@ -126,6 +141,11 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         """Whether the most likely token is always taken."""
         return self.temperature == 0
+
+    @property
+    def num_choices(self) -> int:
+        """Choices to compute: best_of, or n if that is unset."""
+        return self.n if self.best_of is None else self.best_of
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Raise `InvalidParameterError` if a token id lies outside 0..vocab_size-1."""

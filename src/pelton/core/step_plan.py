@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pelton.core.outputs import TokenLogprobs
 from pelton.core.request import Request
@@ -44,8 +44,12 @@ class SampledToken:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """New tokens by request id. `model_s` and `sample_s` are seconds spent in the model and in sampling."""
+    """New tokens by request id. `model_s` and `sample_s` are seconds spent in the model and in sampling.
+
+    `failed` has the requests that cannot go on, with the reason; they gain no token.
+    """
 
     sampled: Mapping[str, SampledToken]
     model_s: float
     sample_s: float
+    failed: Mapping[str, str] = field(default_factory=dict)

@@ -6,10 +6,12 @@ It knows token ids only: no text, no files, no threads. Entry point: `EngineCore
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pelton.core.config import EngineConfig
 from pelton.core.embedding import TextChunk
+from pelton.core.errors import PeltonError
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
@@ -67,11 +69,25 @@ class Runner(Protocol):
         """Give memory and threads back."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What a step did: its plan, the requests that gained a token, and those that failed, with the reason."""
+
+    plan: StepPlan
+    updated: list[tuple[Request, SampledToken]]
+    failed: list[tuple[Request, str]]
+
+
 class EngineCore:
-    """A scheduler and a runner, advanced one step at a time by whoever owns this object."""
+    """A scheduler and a runner, advanced one step at a time by whoever owns this object.
+
+    `num_steps` and `native_s` count the steps so far and the seconds that the model and sampling took of them.
+    """
 
     def __init__(self, runner: Runner, config: EngineConfig) -> None:
         self.runner = runner
+        self.num_steps = 0
+        self.native_s = 0.0
         self.scheduler = Scheduler(
             BlockPool(runner.num_blocks, runner.block_size),
             max_num_batched_tokens=config.prefill_chunk,
@@ -96,15 +112,50 @@ class EngineCore:
         """Drop a request and free its blocks; False if it is unknown or finished."""
         return self.scheduler.abort_request(request_id)
 
-    def step(self) -> list[tuple[Request, SampledToken]]:
-        """Compute one step and return the requests that gained a token, with that token.
+    def step(self, *, isolates_errors: bool = False) -> StepOutcome:
+        """Compute one step.
 
         A step that raises has changed no request's tokens; it can be repeated, or everything dropped by `reset`.
+        With `isolates_errors` a step in which the runner raises an `Exception` is computed again, request by request,
+        and only those that raise once more fail; the others get the tokens they would have had.
         """
         plan = self.scheduler.schedule()
-        result = self.runner.run(plan)
-        return self.scheduler.update(plan, result)
+        result = self._run_isolated(plan) if isolates_errors else self.runner.run(plan)
+        updated = self.scheduler.update(plan, result)
+        self.num_steps += 1
+        self.native_s += result.model_s + result.sample_s
+        failed = []
+        if result.failed:
+            requests = (item.request for item in plan.scheduled)
+            failed = [(r, result.failed[r.request_id]) for r in requests if r.status is RequestStatus.FAILED]
+        return StepOutcome(plan, updated, failed)
+
+    def _run_isolated(self, plan: StepPlan) -> StepResult:
+        try:
+            return self.runner.run(plan)
+        except Exception as error:
+            if len(plan.scheduled) <= 1:
+                return StepResult({}, 0.0, 0.0, failed={i.request.request_id: _describe(error) for i in plan.scheduled})
+        # Each request's numbers are the same bits alone as in a batch, so the others lose nothing but time.
+        results = [self._run_isolated(part) for part in _split(plan)]
+        return StepResult(
+            sampled={name: token for result in results for name, token in result.sampled.items()},
+            model_s=sum(result.model_s for result in results),
+            sample_s=sum(result.sample_s for result in results),
+            failed={name: reason for result in results for name, reason in result.failed.items()},
+        )
 
     def reset(self) -> None:
         """Abort all requests and free all blocks, whatever interrupted the last step."""
         self.scheduler.reset()
+
+
+def _split(plan: StepPlan) -> list[StepPlan]:
+    """One plan per request."""
+    return [StepPlan((item,)) for item in plan.scheduled]
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, PeltonError):
+        return str(error)
+    return f"internal error in the model's step: {type(error).__name__}: {error}"

@@ -6,16 +6,14 @@
         for output in llm.stream("The capital of France is", SamplingParams(max_tokens=16)):
             print(output.text_delta, end="", flush=True)
 
-It puts the parts together and drives `EngineCore.step`; it must not know weight formats, kernels or terminals.
+It puts the parts together and drives `RequestTable.step`; it must not know weight formats or kernels.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -24,13 +22,14 @@ from typing import TYPE_CHECKING
 from pelton.core.config import EngineConfig
 from pelton.core.errors import ContextLengthError, EngineBusyError, EngineDeadError, InvalidParameterError
 from pelton.core.outputs import GenerationResult, RequestOutput
-from pelton.core.request import Request, RequestStatus
+from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
-from pelton.core.step_plan import SampledToken
 from pelton.engine.core import EngineCore
 from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config
-from pelton.engine.prompts import EncodedPrompt, Message, Prompt, PromptEncoder, check_token_ids, list_prompts
-from pelton.engine.request_state import RequestState, make_output
+from pelton.engine.prepare import PreparedRequest, RequestPreparer, pair_params
+from pelton.engine.progress import show_progress
+from pelton.engine.prompts import Message, Prompt, PromptEncoder, check_token_ids, list_prompts
+from pelton.engine.requests import KeyedOutput, RequestTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +37,9 @@ if TYPE_CHECKING:
 
     from pelton.loading.pull import ProgressCallback
 
-ParamsArgument = SamplingParams | Sequence[SamplingParams] | None
+ParamsArgument = SamplingParams | Iterable[SamplingParams] | None
+# How many requests may be unfinished or wait for their turn to be yielded, per request of a full batch.
+_WINDOW_FACTOR = 4
 
 
 class LLM:
@@ -88,9 +89,13 @@ class LLM:
         self.context_length = get_context_length(self.model_config, config, num_kv_slots)
         # A file may name more tokens than its matrices have rows, or the reverse.
         self._vocab_size = min(parts.tokenizer.vocab_size, parts.model_config.vocab_size)
-        self._encoder = PromptEncoder(parts.tokenizer, parts.chat_template, self._vocab_size, self.context_length)
+        self._preparer = RequestPreparer(
+            PromptEncoder(parts.tokenizer, parts.chat_template, self._vocab_size, self.context_length)
+        )
         self._core = EngineCore(parts.runner, config)
-        self._num_requests = 0
+        self._table = RequestTable(
+            self._core, parts.tokenizer, context_length=self.context_length, load_ms=parts.load_ms
+        )
         self._is_closed = False
         self._call_lock = threading.Lock()
         # Held during a step, so that close() in another thread waits for its end. Re-entrant, because a signal
@@ -114,52 +119,86 @@ class LLM:
 
     def generate(
         self,
-        prompts: str | Sequence[str] | Sequence[Sequence[int]],
+        prompts: str | Iterable[Prompt],
         params: ParamsArgument = None,
         *,
-        on_finished: Callable[[int, int], None] | None = None,
+        options: RequestOptions | None = None,
+        on_finished: Callable[[int, int | None], None] | None = None,
+        progress: bool | None = None,
     ) -> list[GenerationResult]:
         """Generate for one prompt or many, batched together; results in the order of the prompts.
 
         A prompt is a text or a list of token ids (taken as they are: no BOS is added). `params` serves all prompts, or
-        is a sequence with one entry each. Without `max_tokens`, or with more than fit, a generation goes on to the end
-        of the context and finishes with "length". `on_finished(num_finished, num_prompts)` is called after each one.
+        has one entry for each. Without `max_tokens`, or with more than fit, a generation goes on to the end of the
+        context and finishes with "length". `on_finished(num_finished, num_prompts)` is called after each one (None for
+        an iterator, whose length nobody knows). `progress` shows a bar on a terminal; None does for eight prompts or
+        more.
 
-        Everything is checked before anything is computed: raises `InvalidParameterError`, or `ContextLengthError` for a
-        prompt that leaves no room for a token.
+        A sequence of prompts is checked before anything is computed: raises `InvalidParameterError`, or
+        `ContextLengthError` for a prompt that leaves no room for a token. An iterator is read, and checked, as room
+        comes free in the batch. A request that fails alone has finish_reason "error" and the reason in
+        `choices[0].error`.
         """
-        arrival_s = time.perf_counter()
-        prompt_list = list_prompts(prompts)
-        params_list = self._list_params(params, len(prompt_list))
-        names = ["prompt"] if isinstance(prompts, str) else [f"prompts[{i}]" for i in range(len(prompt_list))]
-        encoded = [self._encoder.encode(p, name) for p, name in zip(prompt_list, names, strict=True)]
-        # All prompts of a call arrive with the call, so that their TTFT says what its caller waited.
-        encoded = [e._replace(arrival_s=arrival_s) for e in encoded]
-        return self._run_to_end(list(zip(encoded, params_list, strict=True)), on_finished)
+        pending, num_prompts = self._prepare(prompts, params, options)
+        results: dict[int, GenerationResult] = {}
+        with show_progress(progress, num_prompts) as show:
+            for index, result in self._run(pending):
+                results[index] = result
+                show(result)
+                if on_finished is not None:
+                    on_finished(len(results), num_prompts)
+        return [results[index] for index in range(len(results))]
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Generator[RequestOutput, None, None]:
+    def generate_iter(
+        self,
+        prompts: str | Iterable[Prompt],
+        params: ParamsArgument = None,
+        *,
+        options: RequestOptions | None = None,
+        progress: bool | None = None,
+    ) -> Generator[GenerationResult, None, None]:
+        """Generate as `generate` does and yield results in the order of the prompts, as soon as they are there.
+
+        Memory stays bounded however many prompts an iterator gives: at most `4 * max_num_seqs` of them are read ahead
+        of the result that comes next. Closing the iterator aborts what is unfinished.
+        """
+        pending, num_prompts = self._prepare(prompts, params, options)
+        return self._yield_in_order(pending, num_prompts, progress)
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, options: RequestOptions | None = None
+    ) -> Generator[RequestOutput, None, None]:
         """Generate for one prompt and yield an output per token; the last one carries finish_reason and `result`.
 
         Checks at once, computes while it is iterated. Closing the iterator (leaving a for loop does) aborts the
-        request. Text that may turn out to begin a stop string is held back until that is decided. Raises as `generate`.
+        request. Text that may turn out to begin a stop string is held back until that is decided. With `n` choices
+        outputs of all of them come, told apart by `index`. Raises as `generate`.
         """
-        checked = self._check_params(params)
-        return self._stream(self._encoder.encode(prompt, "prompt"), checked)
+        self._check_open()
+        return self._stream(self._preparer.prepare(prompt, params, options))
 
-    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> GenerationResult:
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
+    ) -> GenerationResult:
         """Answer a conversation, a list of {"role": ..., "content": ...}, through the model's chat template.
 
         Raises `ChatTemplateError` if the model has none or the template refuses the messages; else as `generate`.
         """
-        checked = self._check_params(params)
-        return self._run_to_end([(self._encoder.encode_chat(messages, "messages"), checked)], None)[0]
+        self._check_open()
+        return next(self._run(iter([self._preparer.prepare_chat(messages, params, options)])))[1]
 
     def stream_chat(
-        self, messages: Sequence[Message], params: SamplingParams | None = None
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
     ) -> Generator[RequestOutput, None, None]:
         """Answer a conversation as `chat` does and yield outputs as `stream` does."""
-        checked = self._check_params(params)
-        return self._stream(self._encoder.encode_chat(messages, "messages"), checked)
+        self._check_open()
+        return self._stream(self._preparer.prepare_chat(messages, params, options))
 
     def score(self, token_ids: Sequence[int], first: int = 1) -> npt.NDArray[np.float64]:
         """Natural log-probability of each of `token_ids[first:]` given all tokens before it: [len - first] f64.
@@ -178,25 +217,24 @@ class LLM:
             self._check_open()
             return self.runner.score(checked, first)
 
-    def _list_params(self, params: ParamsArgument, num_prompts: int) -> list[SamplingParams]:
-        if params is None or isinstance(params, SamplingParams):
-            return [self._check_params(params)] * num_prompts
-        if isinstance(params, str) or not isinstance(params, Sequence):
-            raise InvalidParameterError("params", params, "SamplingParams, or a sequence of them")
-        if len(params) != num_prompts:
-            raise InvalidParameterError(
-                "number of params", len(params), f"1, or one for each of the {num_prompts} prompts"
-            )
-        return [self._check_params(p) for p in params]
-
-    def _check_params(self, params: SamplingParams | None) -> SamplingParams:
+    def _prepare(
+        self, prompts: str | Iterable[Prompt], params: ParamsArgument, options: RequestOptions | None
+    ) -> tuple[Iterator[PreparedRequest], int | None]:
+        """The requests of a call: all prepared now for a sequence, one by one for an iterator."""
         self._check_open()
-        if params is None:
-            return SamplingParams()
-        if not isinstance(params, SamplingParams):
-            raise InvalidParameterError("params", params, "SamplingParams")
-        params.check_vocabulary(self._vocab_size)
-        return params
+        arrival_s = time.perf_counter()
+        prepare = self._preparer.prepare
+        if isinstance(prompts, Iterator):
+            numbered = enumerate(pair_params(prompts, params))
+            return (prepare(p, q, options, name=f"prompts[{i}]") for i, (p, q) in numbered), None
+        prompt_list = list_prompts(prompts)
+        pairs = list(pair_params(prompt_list, params))
+        names = ["prompt"] if isinstance(prompts, str) else [f"prompts[{i}]" for i in range(len(prompt_list))]
+        # All prompts of a call arrive with the call, so that their TTFT says what its caller waited.
+        prepared = [
+            prepare(p, q, options, name=name).arriving_at(arrival_s) for (p, q), name in zip(pairs, names, strict=True)
+        ]
+        return iter(prepared), len(prepared)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -219,86 +257,65 @@ class LLM:
                 self._core.reset()
             self._call_lock.release()
 
-    def _start_request(self, prompt: EncodedPrompt, params: SamplingParams) -> RequestState:
-        num_free = self.context_length - len(prompt.token_ids)
-        self._num_requests += 1
-        request = Request(
-            request_id=f"request-{self._num_requests}",
-            prompt_token_ids=prompt.token_ids,
-            params=params,
-            max_tokens=num_free if params.max_tokens is None else min(params.max_tokens, num_free),
-            seed=_pick_seed() if params.seed is None else params.seed,
-            eos_token_ids=frozenset() if params.ignore_eos else self.tokenizer.eos_token_ids,
-            arrival_s=prompt.arrival_s,
-        )
-        state = RequestState(request, self.tokenizer, tokenize_s=prompt.tokenize_s)
-        self._core.add_request(request)
-        return state
-
-    def _step(self) -> list[tuple[Request, SampledToken]]:
+    def _step(self) -> list[KeyedOutput]:
         with self._step_lock:
             self._check_open()
-            return self._core.step()
+            return self._table.step()
 
-    def _push(self, state: RequestState, sampled: SampledToken) -> tuple[str, GenerationResult | None]:
-        """Give a token to its request; return the text it adds and, when it was the last one, the result."""
-        delta = state.push(sampled)
-        if state.finish_reason is None:
-            return delta, None
-        # Only a stop string leaves something to finish: for all other reasons the scheduler has done it.
-        self._core.finish_request(state.request.request_id, RequestStatus.STOPPED)
-        result = state.make_result(
-            load_ms=self.load_ms,
-            block_size=self.runner.block_size,
-            kv_bytes_per_block=self.runner.kv_bytes_per_block,
-        )
-        return delta, result
-
-    def _stream(self, prompt: EncodedPrompt, params: SamplingParams) -> Generator[RequestOutput, None, None]:
+    def _stream(self, prepared: PreparedRequest) -> Generator[RequestOutput, None, None]:
         # The caller's pause between stream() and the first next() is not the engine's.
-        prompt = prompt._replace(arrival_s=time.perf_counter() - prompt.tokenize_s)
+        prepared = prepared.arriving_at(time.perf_counter() - prepared.prompt.tokenize_s)
         with self._exclusive_use():
-            state = self._start_request(prompt, params)
+            self._table.add(self._table.make_key(), prepared)
             while True:
-                updated = self._step()
-                if not updated:
-                    continue
-                request, sampled = updated[0]
-                delta, result = self._push(state, sampled)
-                output = make_output(request, sampled, delta, result)
-                if result is not None:
+                outputs = [output for _, output in self._step()]
+                if outputs and outputs[-1].result is not None:
                     break
-                yield output
+                yield from outputs
         # Outside: a caller that stops reading at the last output has ended the call.
-        yield output
+        yield from outputs
 
-    def _run_to_end(
-        self,
-        pending: Sequence[tuple[EncodedPrompt, SamplingParams]],
-        on_finished: Callable[[int, int], None] | None,
-    ) -> list[GenerationResult]:
-        """Run requests by continuous batching, never holding more than `max_num_seqs` of them in the engine."""
-        waiting = deque(enumerate(pending))
-        running: dict[str, tuple[int, RequestState]] = {}
-        results: dict[int, GenerationResult] = {}
+    def _run(
+        self, pending: Iterator[PreparedRequest], may_start: Callable[[int], bool] = lambda index: True
+    ) -> Generator[tuple[int, GenerationResult], None, None]:
+        """Run requests by continuous batching and yield (index, result) as they finish.
+
+        The next request is taken from `pending` when the engine holds fewer than `max_num_seqs` and `may_start` allows
+        its index.
+        """
+        indices: dict[str, int] = {}
+        next_index, has_more = 0, True
         with self._exclusive_use():
-            while len(results) < len(pending):
-                while waiting and len(running) < self.config.max_num_seqs:
-                    index, (prompt, params) = waiting.popleft()
-                    state = self._start_request(prompt, params)
-                    running[state.request.request_id] = (index, state)
-                for request, sampled in self._step():
-                    index, state = running[request.request_id]
-                    _, result = self._push(state, sampled)
-                    if result is None:
-                        continue
-                    results[index] = result
-                    del running[request.request_id]
-                    if on_finished is not None:
-                        on_finished(len(results), len(pending))
-        return [results[index] for index in range(len(pending))]
+            while has_more or indices:
+                while (
+                    has_more and may_start(next_index) and self._core.num_unfinished_requests < self.config.max_num_seqs
+                ):
+                    prepared = next(pending, None)
+                    if prepared is None:
+                        has_more = False
+                        break
+                    key = self._table.make_key()
+                    self._table.add(key, prepared, is_streamed=False)
+                    indices[key] = next_index
+                    next_index += 1
+                for key, output in self._step():
+                    if output.result is not None:
+                        yield indices.pop(key), output.result
 
+    def _yield_in_order(
+        self, pending: Iterator[PreparedRequest], num_prompts: int | None, progress: bool | None
+    ) -> Generator[GenerationResult, None, None]:
+        finished: dict[int, GenerationResult] = {}
+        next_index = 0
+        window = _WINDOW_FACTOR * self.config.max_num_seqs
 
-def _pick_seed() -> int:
-    # 53 bits, so that the seed survives JSON readers that keep numbers as doubles.
-    return int.from_bytes(os.urandom(8), "little") >> 11
+        def may_start(index: int) -> bool:
+            return index < next_index + window
+
+        with show_progress(progress, num_prompts) as show:
+            for index, result in self._run(pending, may_start):
+                finished[index] = result
+                show(result)
+                while next_index in finished:
+                    next_index += 1
+                    yield finished.pop(next_index - 1)

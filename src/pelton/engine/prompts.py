@@ -6,7 +6,7 @@ It knows tokenizers and chat templates, not the engine. Entry point: `PromptEnco
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -51,9 +51,17 @@ class PromptEncoder:
             token_ids = check_token_ids(prompt, name, self.vocab_size)
         return self._finish(token_ids, name, start_s)
 
-    def encode_chat(self, messages: Sequence[Message], name: str) -> EncodedPrompt:
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        name: str,
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        variables: Mapping[str, object] | None = None,
+    ) -> EncodedPrompt:
         """Render messages through the model's chat template and encode the text; one BOS at most.
 
+        `tools` and `variables` are given to the template.
         Raises `ChatTemplateError` for a model without a template, and for what the template refuses.
         """
         start_s = time.perf_counter()
@@ -61,7 +69,7 @@ class PromptEncoder:
             raise InvalidParameterError(name, messages, 'a list of at least one {"role": ..., "content": ...}')
         if self.chat_template is None:
             raise ChatTemplateError("this model has no chat template; give the prompt as text (--raw, LLM.generate)")
-        text = self.chat_template.render(messages, add_generation_prompt=True)
+        text = self.chat_template.render(messages, add_generation_prompt=True, tools=tools, variables=variables)
         token_ids = self._encode_text(partial(encode_chat, self.tokenizer), text, name)
         if not token_ids:
             raise InvalidParameterError(name, messages, "messages that the chat template does not render as nothing")
@@ -96,7 +104,7 @@ def check_token_ids(token_ids: Sequence[int], name: str, vocab_size: int) -> tup
     return tuple(token_ids)
 
 
-def list_prompts(prompts: str | Sequence[str] | Sequence[Sequence[int]]) -> list[Prompt]:
+def list_prompts(prompts: str | Iterable[Prompt]) -> list[Prompt]:
     """Return the prompts of a call as a list; raise `InvalidParameterError` for none, or for bare token ids."""
     if isinstance(prompts, str):
         return [prompts]

@@ -156,6 +156,11 @@ class Scheduler:
             request = item.request
             if request.status is not RequestStatus.RUNNING:
                 continue
+            if request.request_id in result.failed:
+                del self._requests[request.request_id]
+                self._close(request, RequestStatus.FAILED)
+                has_finished = True
+                continue
             request.num_computed_tokens = item.start + len(item.token_ids)
             if not item.needs_sample:
                 continue

@@ -32,6 +32,7 @@ ErrorShape = Callable[[ErrorInfo], Mapping[str, object]]
 STATUS_TABLE: Mapping[type[Exception], tuple[int, str, str | None]] = {
     errors.PeltonError: (500, "server_error", None),
     errors.InvalidParameterError: (400, "invalid_request_error", "invalid_value"),
+    errors.StructureError: (400, "invalid_request_error", "invalid_structure"),
     errors.ContextLengthError: (400, "invalid_request_error", "context_length_exceeded"),
     errors.ConfigError: (500, "server_error", None),
     errors.ModelNotFoundError: (404, "invalid_request_error", "model_not_found"),
@@ -41,6 +42,8 @@ STATUS_TABLE: Mapping[type[Exception], tuple[int, str, str | None]] = {
     errors.ChatTemplateError: (400, "invalid_request_error", "chat_template_error"),
     errors.SamplingError: (500, "server_error", "sampling_error"),
     errors.EngineBusyError: (503, "overloaded_error", "engine_busy"),
+    errors.EngineOverloadedError: (503, "overloaded_error", "queue_full"),
+    errors.CacheFileError: (500, "server_error", None),
     errors.EngineDeadError: (503, "server_error", "engine_dead"),
     errors.ServerError: (400, "invalid_request_error", None),
     errors.MalformedRequestError: (400, "invalid_request_error", None),
@@ -68,7 +71,7 @@ def describe_error(error: Exception) -> ErrorInfo:
         parameter = error.parameter
     elif isinstance(error, errors.MalformedRequestError):
         parameter, code = error.parameter, error.code
-    elif isinstance(error, errors.RateLimitError):
+    elif isinstance(error, (errors.RateLimitError, errors.EngineOverloadedError)):
         retry_after_s = error.retry_after_s
     return ErrorInfo(status, kind, shorten(str(error)), code, parameter, retry_after_s)
 

@@ -25,19 +25,20 @@ class StopStringMatcher:
                 raise InvalidParameterError("stop", string, "non-empty strings")
         self._stop = tuple(dict.fromkeys(stop))
         self._held = ""
-        self._is_stopped = False
+        self.matched: str | None = None  # the stop string that was found
 
     def push(self, text: str) -> tuple[str, bool]:
         """Take the next delta; return (text that is safe to show, whether a stop string was found).
 
         After a stop string was found nothing more is returned.
         """
-        if self._is_stopped:
+        if self.matched is not None:
             return "", True
         text = self._held + text
-        start = self._find_first(text)
-        if start is not None:
-            self._is_stopped, self._held = True, ""
+        match = self._find_first(text)
+        if match is not None:
+            start, self.matched = match
+            self._held = ""
             return text[:start], True
         num_safe = len(text) - self._count_held_back(text)
         self._held = text[num_safe:]
@@ -48,11 +49,11 @@ class StopStringMatcher:
         held, self._held = self._held, ""
         return held
 
-    def _find_first(self, text: str) -> int | None:
-        """Return where the stop string that ends first begins."""
-        starts = ((text.find(string), len(string)) for string in self._stop)
-        matches = [(start + length, start) for start, length in starts if start >= 0]
-        return min(matches)[1] if matches else None
+    def _find_first(self, text: str) -> tuple[int, str] | None:
+        """Return where the stop string that ends first begins, and that string."""
+        starts = ((text.find(string), string) for string in self._stop)
+        matches = [(start + len(string), start, string) for start, string in starts if start >= 0]
+        return min(matches)[1:] if matches else None
 
     def _count_held_back(self, text: str) -> int:
         """Length of the longest end of `text` that is the beginning of a stop string."""

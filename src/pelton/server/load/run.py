@@ -14,19 +14,18 @@ from pelton.server.load.lengths import Lengths
 from pelton.server.load.options import LoadOptions
 
 # Words that are one token each, with the blank before them, in the common English vocabularies.
-_WORDS: tuple[str, ...] = tuple(
-    """
-    the of and to in is was for on that with as by at from it an are his her which be this had not but were one
-    have they you all when we there can more if no man out other so what time up go about than into could state
-    only new year some take come these know see use get like then first any work now may such give over think
-    most even find day also after way many must look before great back through long where much should well
-    people down own just because good each those feel seem how high too place little world very still nation
-    hand old life tell write become here show house both between need mean call develop under last right move
-    thing general school never same another begin while number part turn real leave might want point form off
-    child few small since against ask late home interest large person end open public follow during present
-    without again hold govern around possible head
-    """.split()
-)
+_TEXT = """
+the of and to in is was for on that with as by at from it an are his her which be this had not but were one
+have they you all when we there can more if no man out other so what time up go about than into could state
+only new year some take come these know see use get like then first any work now may such give over think
+most even find day also after way many must look before great back through long where much should well
+people down own just because good each those feel seem how high too place little world very still nation
+hand old life tell write become here show house both between need mean call develop under last right move
+thing general school never same another begin while number part turn real leave might want point form off
+child few small since against ask late home interest large person end open public follow during present
+without again hold govern around possible head
+"""
+_WORDS = tuple(_TEXT.split())
 _CONNECT_TIMEOUT_S = 10.0
 
 LoadCallback = Callable[[int, int], None]
