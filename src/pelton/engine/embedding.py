@@ -7,6 +7,7 @@ over a text's tokens in their order. Knows no threads. Entry points: `EmbeddingQ
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,13 +23,16 @@ from pelton.engine.core import Runner
 class EmbeddingRequest:
     """Texts of one call as token ids, none empty, and the vectors that are ready, by the number of the text.
 
-    Vectors are [hidden] f32. `is_aborted` may be set by anyone: the request is then dropped, not finished.
+    Vectors are [hidden] f32. `is_aborted` may be set by anyone: the request is then dropped, not finished. `start_s` is
+    when its first chunk began (`time.perf_counter()`), `compute_s` what all chunks that held a part of it took.
     """
 
     texts: Sequence[tuple[int, ...]]
     params: EmbeddingParams
     vectors: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
     is_aborted: bool = False
+    start_s: float | None = None
+    compute_s: float = 0.0
 
     @property
     def num_tokens(self) -> int:
@@ -138,7 +142,12 @@ class EmbeddingQueue:
         assert self._group or not self._waiting
 
     def _compute(self, planned: Sequence[tuple[_Text, TextChunk]]) -> list[EmbeddingRequest]:
+        start_s = time.perf_counter()
         states = self._runner.compute_hidden_states([chunk for _, chunk in planned])
+        elapsed_s = time.perf_counter() - start_s
+        for request in {text.request for text, _ in planned}:
+            request.start_s = start_s if request.start_s is None else request.start_s
+            request.compute_s += elapsed_s
         finished = []
         first = 0
         for text, chunk in planned:
