@@ -20,11 +20,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from pelton.core.config import EngineConfig
-from pelton.core.errors import EngineDeadError
+from pelton.core.embedding import EmbeddingParams
+from pelton.core.errors import EngineDeadError, InvalidParameterError
 from pelton.core.model_config import ModelConfig
 from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
 from pelton.engine.core import EngineCore
+from pelton.engine.embedder import Embedder, EmbeddingResult
 from pelton.engine.engine_thread import EngineThread
 from pelton.engine.output_stream import OutputStream
 from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config
@@ -32,6 +34,7 @@ from pelton.engine.prepare import PreparedRequest, RequestPreparer
 from pelton.engine.prompts import Message, Prompt, PromptEncoder
 from pelton.engine.requests import RequestTable
 from pelton.engine.stats import EngineStats
+from pelton.text.chat_template import ChatTemplate
 from pelton.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -130,6 +133,16 @@ class AsyncEngine:
         return self._require_loaded().parts.chat_template is not None
 
     @property
+    def chat_template(self) -> ChatTemplate | None:
+        """Chat template of the model, if it has one; safe to use from any thread."""
+        return self._require_loaded().parts.chat_template
+
+    @property
+    def num_weight_bytes(self) -> int:
+        """Bytes of the model's weights as they are in memory."""
+        return self._require_loaded().parts.num_weight_bytes
+
+    @property
     def context_length(self) -> int:
         """Most tokens of prompt and output together."""
         return self._require_loaded().context_length
@@ -198,6 +211,25 @@ class AsyncEngine:
         tokenizer = (await self._get_loaded()).parts.tokenizer
         return await self._run(lambda: tokenizer.decode(token_ids))
 
+    async def embed(
+        self, prompts: Sequence[Prompt], params: EmbeddingParams | None = None, *, name: str = "prompts"
+    ) -> EmbeddingResult:
+        """Vectors of texts or token ids, in their order; the same bits whatever runs beside them.
+
+        They are computed in chunks between the steps of requests. Errors call the list `name`. Raises what `generate`
+        raises, `InvalidParameterError` for an empty list too. Cancelling drops what is not computed.
+        """
+        loaded = await self._get_loaded()
+        encoder = loaded.preparer.encoder
+        if not prompts:
+            raise InvalidParameterError(name, list(prompts), "at least one text or list of token ids")
+        names = [name] if len(prompts) == 1 else [f"{name}[{i}]" for i in range(len(prompts))]
+
+        def encode() -> list[tuple[int, ...]]:
+            return [encoder.encode(prompt, each).token_ids for prompt, each in zip(prompts, names, strict=True)]
+
+        return await loaded.embedder.embed(await self._run(encode), params or EmbeddingParams())
+
     async def _prepare(
         self, prepare: Callable[[RequestPreparer], PreparedRequest]
     ) -> tuple[PreparedRequest, EngineThread]:
@@ -250,6 +282,7 @@ class _LoadedEngine:
             self.core = EngineCore(runner, config)
             table = RequestTable(self.core, parts.tokenizer, context_length=self.context_length, load_ms=parts.load_ms)
             self.thread = EngineThread(table, config)
+            self.embedder = Embedder(runner, self.thread, config, lambda: table.has_unfinished)
             self.thread.start()
         except BaseException:
             parts.runner.close()

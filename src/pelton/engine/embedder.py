@@ -61,9 +61,7 @@ class _Call:
 class Embedder:
     """Embeds texts for many callers. `is_busy` says whether requests run beside it."""
 
-    def __init__(
-        self, runner: Runner, thread: BetweenSteps, config: EngineConfig, is_busy: Callable[[], bool]
-    ) -> None:
+    def __init__(self, runner: Runner, thread: BetweenSteps, config: EngineConfig, is_busy: Callable[[], bool]) -> None:
         self._thread = thread
         self._is_busy = is_busy
         self._lock = threading.Lock()

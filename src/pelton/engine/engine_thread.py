@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,6 +61,7 @@ class EngineThread:
         self._death: BaseException | None = None
         # All below belongs to the thread.
         self._queues: dict[str, OutputQueue] = {}
+        self._unhandled: deque[_Arrival | _Abort | _Call] = deque()
         self._num_started = (0, 0)
         self._stats = EngineStats()
         self._thread = threading.Thread(target=self._run_guarded, name="pelton-engine", daemon=True)
@@ -101,14 +103,22 @@ class EngineThread:
             self._inbox.append(_Abort(key))
             self._condition.notify_all()
 
-    def call(self, work: Callable[[], None]) -> None:
+    def call(self, work: Callable[[], None], on_death: Callable[[EngineDeadError], None] | None = None) -> None:
         """Have `work` done by the thread between two steps; what it raises kills the engine.
 
-        Raises `EngineDeadError`.
+        `on_death` is called instead if the thread ends before. Raises `EngineDeadError`.
         """
         with self._condition:
             self._check_alive()
-            self._inbox.append(_Call(work))
+            self._inbox.append(_Call(work, on_death))
+            self._condition.notify_all()
+
+    def call_again(self, work: Callable[[], None], on_death: Callable[[EngineDeadError], None] | None = None) -> None:
+        """As `call`, for work that goes on: a thread that drains does it too."""
+        with self._condition:
+            if self._is_closing:
+                self._check_alive()
+            self._inbox.append(_Call(work, on_death))
             self._condition.notify_all()
 
     def close(self, *, drain: bool = False) -> None:
@@ -154,7 +164,7 @@ class EngineThread:
             messages = self._take_messages()
             if messages is None:
                 return
-            waiters = [waiter for message in messages if (waiter := self._handle(message)) is not None]
+            waiters = self._handle_all(messages)
             if self._table.has_unfinished:
                 for key, output in self._table.step(isolates_errors=True):
                     waiter = self._deliver(key, output)
@@ -163,6 +173,17 @@ class EngineThread:
                 self._note_started()
             wake_all(waiters)
             self._stats = self._table.make_stats()
+
+    def _handle_all(self, messages: list[_Arrival | _Abort | _Call]) -> list[Waiter]:
+        # A message leaves `_unhandled` when it is done with: nobody may wait for one that was lost with the thread.
+        self._unhandled.extend(messages)
+        waiters = []
+        while self._unhandled:
+            waiter = self._handle(self._unhandled[0])
+            self._unhandled.popleft()
+            if waiter is not None:
+                waiters.append(waiter)
+        return waiters
 
     def _take_messages(self) -> list[_Arrival | _Abort | _Call] | None:
         """Wait for something to do; None when the thread must end."""
@@ -214,10 +235,13 @@ class EngineThread:
         with self._condition:
             self._death = cause
             self._is_closing = True
-            inbox, self._inbox = self._inbox, []
+            inbox, self._inbox = [*self._unhandled, *self._inbox], []
         queues = [*self._queues.values(), *(message.queue for message in inbox if isinstance(message, _Arrival))]
         self._queues.clear()
         wake_all([waiter for queue in queues if (waiter := queue.fail(_make_error(cause))) is not None])
+        for message in inbox:
+            if isinstance(message, _Call) and message.on_death is not None:
+                message.on_death(_make_error(cause))
         if cause is None:
             self._table.reset()
 
