@@ -45,9 +45,12 @@ SIZE_ALLOW_LIST: dict[str, str] = {}
 
 PUBLIC_NAMES = {
     "LLM",
+    "AsyncEngine",
+    "Choice",
     "EngineConfig",
     "GenerationResult",
     "PeltonError",
+    "RequestOptions",
     "RequestOutput",
     "SamplingParams",
     "__version__",

@@ -140,7 +140,15 @@ void bind_program(nb::module_& m) {
         new (self) KvCache(num_layers, num_kv_heads, head_dim, num_blocks, parse_kv_dtype(dtype));
       }, "num_layers"_a, "num_kv_heads"_a, "head_dim"_a, "num_blocks"_a, "dtype"_a)
       .def_prop_ro("num_blocks", &KvCache::num_blocks)
-      .def_prop_ro("bytes_per_block", &KvCache::bytes_per_block);
+      .def_prop_ro("bytes_per_block", &KvCache::bytes_per_block)
+      .def_prop_ro("block_data_bytes", &KvCache::block_data_bytes)
+      .def("copy_block", &KvCache::copy_block, "source"_a, "target"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("get_block", [](const KvCache& cache, std::int64_t block) {
+        return nb::bytes(cache.get_block(block), static_cast<std::size_t>(cache.block_data_bytes()));
+      }, "block"_a)
+      .def("set_block", [](KvCache& cache, std::int64_t block, const nb::bytes& data) {
+        cache.set_block(block, static_cast<const std::uint8_t*>(data.data()), static_cast<std::int64_t>(data.size()));
+      }, "block"_a, "data"_a);
   m.attr("KV_BLOCK_TOKENS") = kBlockTokens;
   nb::class_<Program> program(m, "Program");
   program

@@ -1,5 +1,8 @@
 #include "program/kv_cache.h"
 
+#include <cstring>
+#include <string>
+
 #include "base/check.h"
 
 namespace pelton {
@@ -31,6 +34,31 @@ KvLayer KvCache::layer(std::int64_t index) const {
   // The cache owns the memory; a view of a const cache still writes K and V, as the executor is the only writer.
   view.base = const_cast<std::uint8_t*>(memory_.data()) + index * layer_bytes_;
   return view;
+}
+
+void KvCache::check_block(std::int64_t block) const {
+  check(block >= 0 && block < num_blocks_,
+        "block is " + std::to_string(block) + "; allowed: 0 to " + std::to_string(num_blocks_ - 1));
+}
+
+void KvCache::copy_block(std::int64_t source, std::int64_t target) {
+  check_block(source);
+  check_block(target);
+  if (source == target) return;
+  std::memcpy(memory_.data() + target * bytes_per_block(), memory_.data() + source * bytes_per_block(),
+              static_cast<std::size_t>(block_data_bytes()));
+}
+
+const std::uint8_t* KvCache::get_block(std::int64_t block) const {
+  check_block(block);
+  return memory_.data() + block * bytes_per_block();
+}
+
+void KvCache::set_block(std::int64_t block, const std::uint8_t* data, std::int64_t num_bytes) {
+  check_block(block);
+  check(num_bytes == block_data_bytes(), "a block has " + std::to_string(block_data_bytes()) + " bytes, " +
+                                             std::to_string(num_bytes) + " were given");
+  std::memcpy(memory_.data() + block * bytes_per_block(), data, static_cast<std::size_t>(num_bytes));
 }
 
 }  // namespace pelton

@@ -23,7 +23,17 @@ class KvCache {
   // View of one layer; its block b starts at base + b * block_bytes.
   KvLayer layer(std::int64_t index) const;
 
+  // Bytes of a block that hold something: its layers one after the other, without the gap to the next block.
+  std::int64_t block_data_bytes() const { return num_layers_ * layer_bytes_; }
+  // A whole block. std::invalid_argument for blocks that do not exist, or a number of bytes other than
+  // block_data_bytes().
+  void copy_block(std::int64_t source, std::int64_t target);
+  const std::uint8_t* get_block(std::int64_t block) const;
+  void set_block(std::int64_t block, const std::uint8_t* data, std::int64_t num_bytes);
+
  private:
+  void check_block(std::int64_t block) const;
+
   std::int64_t num_layers_;
   std::int64_t num_blocks_;
   std::int64_t layer_bytes_ = 0;

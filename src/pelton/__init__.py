@@ -16,15 +16,20 @@ if TYPE_CHECKING:
     from pelton.core import errors
     from pelton.core.config import EngineConfig
     from pelton.core.errors import PeltonError
-    from pelton.core.outputs import GenerationResult, RequestOutput
+    from pelton.core.outputs import Choice, GenerationResult, RequestOutput
+    from pelton.core.request_options import RequestOptions
     from pelton.core.sampling_params import SamplingParams
+    from pelton.engine.async_engine import AsyncEngine
     from pelton.engine.llm import LLM
 
 __all__ = [
     "LLM",
+    "AsyncEngine",
+    "Choice",
     "EngineConfig",
     "GenerationResult",
     "PeltonError",
+    "RequestOptions",
     "RequestOutput",
     "SamplingParams",
     "__version__",
@@ -33,9 +38,12 @@ __all__ = [
 
 _MODULE_OF_NAME = {
     "LLM": "pelton.engine.llm",
+    "AsyncEngine": "pelton.engine.async_engine",
+    "Choice": "pelton.core.outputs",
     "EngineConfig": "pelton.core.config",
     "GenerationResult": "pelton.core.outputs",
     "PeltonError": "pelton.core.errors",
+    "RequestOptions": "pelton.core.request_options",
     "RequestOutput": "pelton.core.outputs",
     "SamplingParams": "pelton.core.sampling_params",
 }

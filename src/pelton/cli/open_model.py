@@ -45,9 +45,13 @@ ModelOption = Annotated[
 ]
 
 
-def make_engine_options(*hidden: str) -> OptionGroup[EngineConfig]:
+# What only an engine with a queue, and so only a server, does something with.
+_QUEUE_OPTIONS = ("max_queued_requests", "max_queued_tokens")
+
+
+def make_engine_options(*hidden: str, has_queue: bool = False) -> OptionGroup[EngineConfig]:
     """The fields of `EngineConfig` as options of a command, without those it sets itself (`hidden`)."""
-    return OptionGroup.from_dataclass(EngineConfig, hidden=hidden)
+    return OptionGroup.from_dataclass(EngineConfig, hidden=hidden if has_queue else (*hidden, *_QUEUE_OPTIONS))
 
 
 def _describe_pull(reference: str | None) -> str:

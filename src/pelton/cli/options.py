@@ -202,7 +202,9 @@ def _make_option(field: str, hint: object, spec: OptionSpec, default: object) ->
 
 def _get_kind(field: str, hint: object, default: object) -> Kind:
     if isinstance(hint, types.UnionType):
-        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+        parts = [part for part in typing.get_args(hint) if part is not type(None)]
+        # A field that takes texts beside its Python type reads all of them from the text.
+        hint = str if str in parts else parts[0]
     if hint is bool:
         return "off_flag" if default else "flag"
     simple: dict[object, Kind] = {int: "integer", float: "number", str: "text"}

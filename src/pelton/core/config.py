@@ -9,10 +9,12 @@ from pathlib import Path
 
 from pelton.core.errors import InvalidParameterError
 from pelton.core.fields import check_number_types, option, validate_options
+from pelton.core.memory_size import parse_memory_size
 
 # All that Pelton has kernels for; the native module says which of them this machine and this build have.
 ISA_NAMES = ("scalar", "avx2", "avx_vnni", "avx512", "neon")
 KV_CACHE_DTYPES = ("f16", "bf16", "f32", "int8", "int4")
+SCHEDULING_POLICIES = ("fcfs", "fair")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +33,30 @@ class EngineConfig:
     prefill_chunk: int = option(
         2048, "Most prompt tokens computed in one step.", minimum=1, maximum=2**20, unit="tokens"
     )
-    max_num_seqs: int = option(64, "Most requests computed in one step.", minimum=1, maximum=4096)
+    max_num_seqs: int = option(256, "Most requests computed in one step.", minimum=1, maximum=4096)
+    max_step_ms: float | None = option(
+        None,
+        "While tokens are generated, prompts get so many tokens a step that it takes about this long; unset takes "
+        "twice the time of a step without prompts.",
+        minimum=0.0,
+        exclusive_minimum=True,
+        maximum=3_600_000.0,
+        unit="milliseconds",
+    )
+    scheduling_policy: str = option(
+        "fcfs",
+        "Who is served first: fcfs by priority, then arrival; fair shares tokens evenly between tenants.",
+        choices=SCHEDULING_POLICIES,
+    )
     kv_cache_dtype: str = option("f16", "Type of stored keys and values.", choices=KV_CACHE_DTYPES)
+    kv_cache_memory: str | int | None = option(
+        None,
+        "Memory of the KV cache: bytes, bytes with a unit (4GiB) or a share of the free memory (50%); unset takes what "
+        "max_context and max_num_seqs need, at most 50%.",
+    )
     kv_cache_tokens: int | None = option(
         None,
-        "Token slots of KV cache; unset takes what max_context and max_num_seqs need, within free memory.",
+        "Token slots of the KV cache, in place of kv_cache_memory.",
         minimum=1,
         maximum=2**40,
         unit="tokens",
@@ -53,12 +74,19 @@ class EngineConfig:
         maximum=2**40,
         unit="tokens",
     )
+    use_prefix_cache: bool = option(True, "Reuse keys and values of prompts that begin like earlier ones.")
     use_kv_cache: bool = option(True, "Keep keys and values between steps; off recomputes everything each step.")
 
     def __post_init__(self) -> None:
         integers = ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens")
-        check_number_types(self, (*integers, "max_queued_requests", "max_queued_tokens"), ())
+        queue_limits = ("max_queued_requests", "max_queued_tokens")
+        check_number_types(self, (*integers, *queue_limits), ("max_step_ms",))
         validate_options(self)
+        if self.kv_cache_memory is None:
+            return
+        parse_memory_size("kv_cache_memory", self.kv_cache_memory)
+        if self.kv_cache_tokens is not None:
+            raise InvalidParameterError("kv_cache_tokens", self.kv_cache_tokens, "unset beside kv_cache_memory")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from pelton.core.cache_miss import CacheMiss
 from pelton.core.outputs import TokenLogprobs
 from pelton.core.sampling_params import SamplingParams
+from pelton.core.token_constraint import TokenConstraint
 
 
 class RequestStatus(enum.Enum):
@@ -32,6 +34,12 @@ class Request:
     `num_computed_tokens` counts tokens (prompt then output) whose K/V are stored; the scheduler moves it towards
     `num_tokens`. `block_table` lists the KV blocks in order. Times are seconds of `time.perf_counter()`;
     `first_scheduled_s` is unset until the first step that contains the request.
+
+    A lower `priority` runs sooner. Requests of one `tenant` share what a fair policy gives it. Only requests of one
+    `cache_salt` reuse each other's K/V. A request with a `leader` (a further choice for the leader's prompt) waits
+    until the leader's prompt is computed and then takes its K/V over. `num_cached_tokens` and `cache_miss` say what
+    the first admission reused and why no more; `cache_miss` is None if all but the last prompt token was reused.
+    `mirostat_mu` and `constraint` are the state of sampling; they survive a preemption, as the output does.
     """
 
     request_id: str
@@ -52,7 +60,13 @@ class Request:
     tenant: str = ""
     cache_salt: str = ""
     leader: Request | None = None
+    cache_miss: CacheMiss | None = None
+    constraint: TokenConstraint | None = None
+    mirostat_mu: float | None = None
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    # The scheduler's own: the order of arrival, and the chained hashes of the full blocks hashed so far.
+    arrival_number: int = 0
+    block_hashes: list[bytes] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:

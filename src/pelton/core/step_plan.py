@@ -13,20 +13,26 @@ from pelton.core.request import Request
 class ScheduledRequest:
     """One request's share of a step: compute `token_ids`, which sit at positions from `start` on.
 
-    `needs_sample` is set when these are the last known tokens, so that a new one follows from the step.
+    `needs_sample` is set when these are the last known tokens, so that a new one follows from the step. `block_table`
+    is the request's as it was planned: a request that is finished between plan and step has given its own back.
     """
 
     request: Request
     token_ids: list[int]
     start: int
     needs_sample: bool
+    block_table: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Requests that advance in this step, in batch order."""
+    """Requests that advance in this step, in batch order.
+
+    `block_copies` are (from, to) pairs of KV blocks to copy before the step, one after the other in this order.
+    """
 
     scheduled: tuple[ScheduledRequest, ...]
+    block_copies: tuple[tuple[int, int], ...] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -280,7 +280,7 @@ def _make_requests(
 
 def _schedule(request: Request, start: int, stop: int) -> ScheduledRequest:
     needs_sample = stop == request.num_tokens
-    return ScheduledRequest(request, request.get_token_ids(start, stop), start, needs_sample)
+    return ScheduledRequest(request, request.get_token_ids(start, stop), start, needs_sample, request.block_table)
 
 
 def _time(work: Callable[[], None]) -> float:

@@ -20,6 +20,7 @@ from pelton.engine.core import EngineCore, StepOutcome
 from pelton.engine.prepare import PreparedRequest
 from pelton.engine.request_group import EngineFacts, RequestGroup
 from pelton.engine.request_state import RequestState
+from pelton.engine.stats import EngineStats
 from pelton.text.tokenizer import Tokenizer
 
 # A request's key, and an output of it.
@@ -72,6 +73,25 @@ class RequestTable:
         """Requests that wait for their first step."""
         return len(self._queued)
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether there are requests, but the last step computed nothing: all of them wait for something."""
+        return self.num_scheduled == 0 and bool(self._groups)
+
+    def make_stats(self) -> EngineStats:
+        """Figures of this moment."""
+        return EngineStats(
+            num_unfinished=len(self._groups),
+            num_queued_requests=len(self._queued),
+            num_queued_tokens=self.num_queued_tokens,
+            num_started_requests=self.num_started_requests,
+            num_started_tokens=self.num_started_tokens,
+            num_new_tokens=self.num_new_tokens,
+            num_steps=self._core.num_steps,
+            busy_s=self.busy_s,
+            native_s=self._core.native_s,
+        )
+
     def add(self, key: str, prepared: PreparedRequest, *, is_streamed: bool = True) -> None:
         """Queue a request under `key`. Without `is_streamed` it gives no outputs before its end.
 
@@ -88,6 +108,7 @@ class RequestTable:
         states = [RequestState(request, self._tokenizer) for request in requests]
         group = RequestGroup(key, prepared, states, self._facts, is_streamed=is_streamed)
         self._groups[key] = group
+        self.num_scheduled = -1  # not stalled: the next step may find something to do
         self._places.update({request.request_id: (group, index) for index, request in enumerate(requests)})
         self._queued[requests[0].request_id] = group
         self.num_queued_tokens += len(prepared.prompt.token_ids)

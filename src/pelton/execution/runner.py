@@ -55,6 +55,8 @@ class ModelRunner:
     def run(self, plan: StepPlan) -> StepResult:
         """Compute the plan's tokens and sample a token for each request that needs one."""
         start_s = time.perf_counter()
+        for source, target in plan.block_copies:
+            self._cache.copy_block(source, target)
         batch = _build_batch(plan)
         logits = self._program.run(self._cache, *batch)
         model_end_s = time.perf_counter()
@@ -133,13 +135,12 @@ def _build_batch(plan: StepPlan) -> tuple[IntArray, IntArray, IntArray, IntArray
         token_ids += item.token_ids
         cu_seqlens.append(len(token_ids))
         contexts.append(item.start + len(item.token_ids))
-        width = max(width, len(item.request.block_table))
+        width = max(width, len(item.block_table))
         if item.needs_sample:
             samples.append(len(token_ids) - 1)
     tables = np.zeros((len(scheduled), width), np.int32)
     for row, item in enumerate(scheduled):
-        table = item.request.block_table
-        tables[row, : len(table)] = table
+        tables[row, : len(item.block_table)] = item.block_table
     return (
         np.array(token_ids, np.int32),
         np.array(cu_seqlens, np.int32),

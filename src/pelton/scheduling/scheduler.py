@@ -107,7 +107,7 @@ class Scheduler:
         """Abort everything and make all blocks free, even if an exception cut one of the other methods short."""
         for request in self._requests.values():
             request.status = RequestStatus.ABORTED
-            request.block_table.clear()
+            request.block_table = []
         self._requests.clear()
         self._running.clear()
         self._waiting.clear()
@@ -263,7 +263,8 @@ class Scheduler:
 
     def _release_blocks(self, request: Request) -> None:
         self.block_pool.release(request.block_table)
-        request.block_table.clear()
+        # A new list: a plan may still hold the old one.
+        request.block_table = []
 
 
 def _plan_tokens(request: Request, max_num_tokens: int) -> ScheduledRequest:
@@ -274,7 +275,7 @@ def _plan_tokens(request: Request, max_num_tokens: int) -> ScheduledRequest:
         token_ids = request.output_token_ids[-1:]
     else:
         token_ids = request.get_token_ids(start, start + num_scheduled)
-    return ScheduledRequest(request, token_ids, start, start + num_scheduled == num_tokens)
+    return ScheduledRequest(request, token_ids, start, start + num_scheduled == num_tokens, request.block_table)
 
 
 def _get_final_status(request: Request, token_id: int) -> RequestStatus | None:

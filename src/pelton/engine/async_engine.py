@@ -1,0 +1,266 @@
+"""`AsyncEngine`: the engine for many callers at once. One thread computes, any number of event loops read.
+
+    async with AsyncEngine("model.gguf") as engine:
+        async for output in engine.generate("The sea is", SamplingParams(max_tokens=16)):
+            print(output.text_delta, end="", flush=True)
+
+It puts the parts together; the loop itself is `engine_thread.py`. It must not know HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from pelton.core.config import EngineConfig
+from pelton.core.errors import EngineDeadError
+from pelton.core.model_config import ModelConfig
+from pelton.core.request_options import RequestOptions
+from pelton.core.sampling_params import SamplingParams
+from pelton.engine.core import EngineCore
+from pelton.engine.engine_thread import EngineThread
+from pelton.engine.output_stream import OutputStream
+from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config
+from pelton.engine.prepare import PreparedRequest, RequestPreparer
+from pelton.engine.prompts import Message, Prompt, PromptEncoder
+from pelton.engine.requests import RequestTable
+from pelton.engine.stats import EngineStats
+from pelton.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pelton.loading.pull import ProgressCallback
+
+T = TypeVar("T")
+
+# Prompts that are tokenised or rendered at the same time; more would take cores from the model.
+_NUM_ENCODING_THREADS = 2
+
+
+class AsyncEngine:
+    """A model that generates for many callers at once. Close it, or use it in `async with`.
+
+    `model`, `config`, `progress` and options are those of `LLM`. Nothing is loaded before `start`, which `async with`
+    and the first request call. All methods may be called from any event loop and thread.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        config: EngineConfig | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        **options: object,
+    ) -> None:
+        config = make_config(config, options)
+        self._set_up(config, partial(load_parts, model, config, progress))
+
+    @classmethod
+    def from_parts(cls, parts: EngineParts, config: EngineConfig | None = None) -> AsyncEngine:
+        """Make an engine from parts that are loaded already; it closes their runner at the end."""
+        engine = cls.__new__(cls)
+        engine._set_up(EngineConfig() if config is None else config, lambda: parts)
+        return engine
+
+    def _set_up(self, config: EngineConfig, load: Callable[[], EngineParts]) -> None:
+        self.config = config
+        self._load = load
+        self._start_lock = threading.Lock()
+        self._loaded: _LoadedEngine | None = None
+        self._is_closed = False
+        self._executor = ThreadPoolExecutor(_NUM_ENCODING_THREADS, thread_name_prefix="pelton-encode")
+
+    async def start(self) -> AsyncEngine:
+        """Load the model and start the engine thread, unless that has been done; return self.
+
+        Raises what `LLM` raises, and `EngineDeadError` after `close`.
+        """
+        await self._get_loaded()
+        return self
+
+    async def close(self, *, drain: bool = False) -> None:
+        """Give memory and threads back; may be called again.
+
+        Requests that are not finished are finished first if `drain`, else they end with `EngineDeadError`. New ones are
+        refused from now on.
+        """
+        await asyncio.get_running_loop().run_in_executor(None, lambda: self.close_now(drain=drain))
+
+    def close_now(self, *, drain: bool = False) -> None:
+        """What `close` does, for callers outside an event loop; blocks until it is done."""
+        self._is_closed = True
+        with self._start_lock:  # a start that is under way comes to its end first
+            loaded = self._loaded
+        if loaded is not None:
+            loaded.close(drain=drain)
+        self._executor.shutdown(wait=False)
+
+    async def __aenter__(self) -> AsyncEngine:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the model is loaded and requests are taken."""
+        return self._loaded is not None and self._loaded.thread.is_alive
+
+    @property
+    def model_config(self) -> ModelConfig:
+        """Shape of the model. `EngineDeadError` before `start`, as for all properties of the model."""
+        return self._require_loaded().parts.model_config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the model; safe to use from any thread."""
+        return self._require_loaded().parts.tokenizer
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `chat` works with this model."""
+        return self._require_loaded().parts.chat_template is not None
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of prompt and output together."""
+        return self._require_loaded().context_length
+
+    @property
+    def load_ms(self) -> float:
+        """Milliseconds that loading took, without the download."""
+        return self._require_loaded().parts.load_ms
+
+    def stats(self) -> EngineStats:
+        """Figures as of the last step; zeros before `start`."""
+        return EngineStats() if self._loaded is None else self._loaded.thread.stats
+
+    def generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, options: RequestOptions | None = None
+    ) -> OutputStream:
+        """Generate for a text or token ids: an asynchronous iterator of outputs, `OutputStream`.
+
+        Everything is checked by the first `__anext__`, or by `await stream.start()`.
+        """
+
+        def prepare(preparer: RequestPreparer) -> PreparedRequest:
+            return preparer.prepare(prompt, params, options)
+
+        return OutputStream(lambda: self._prepare(prepare))
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        variables: Mapping[str, object] | None = None,
+    ) -> OutputStream:
+        """Answer a conversation through the model's chat template, which is given `tools` and `variables`.
+
+        Returns what `generate` returns.
+        """
+
+        def prepare(preparer: RequestPreparer) -> PreparedRequest:
+            return preparer.prepare_chat(messages, params, options, tools=tools, variables=variables)
+
+        return OutputStream(lambda: self._prepare(prepare))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids of a prompt as `generate` encodes it. Raises as `generate` does."""
+        loaded = await self._get_loaded()
+        return (await self._run(lambda: loaded.preparer.encoder.encode(text, "prompt"))).token_ids
+
+    async def encode_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        variables: Mapping[str, object] | None = None,
+    ) -> tuple[int, ...]:
+        """Token ids of a conversation as `chat` encodes it. Raises as `chat` does."""
+        encoder = (await self._get_loaded()).preparer.encoder
+        return (
+            await self._run(lambda: encoder.encode_chat(messages, "messages", tools=tools, variables=variables))
+        ).token_ids
+
+    async def decode(self, token_ids: Iterable[int]) -> str:
+        """Text of token ids; control tokens add nothing. Raises `InvalidParameterError` for an unknown id."""
+        tokenizer = (await self._get_loaded()).parts.tokenizer
+        return await self._run(lambda: tokenizer.decode(token_ids))
+
+    async def _prepare(
+        self, prepare: Callable[[RequestPreparer], PreparedRequest]
+    ) -> tuple[PreparedRequest, EngineThread]:
+        loaded = await self._get_loaded()
+        # Before the work of encoding: an overloaded engine must be cheap to ask.
+        loaded.thread.check_room(1)
+        return await self._run(lambda: prepare(loaded.preparer)), loaded.thread
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Do `work` in a thread of its own, so that a long text does not hold up the event loop."""
+        try:
+            future = self._executor.submit(work)
+        except RuntimeError as error:
+            raise EngineDeadError("this engine is closed; make a new one") from error
+        return await asyncio.wrap_future(future)
+
+    async def _get_loaded(self) -> _LoadedEngine:
+        if self._loaded is None or self._is_closed:
+            await asyncio.get_running_loop().run_in_executor(None, self._start_now)
+        return self._require_loaded()
+
+    def _start_now(self) -> None:
+        with self._start_lock:
+            if self._is_closed:
+                raise EngineDeadError("this engine is closed; make a new one")
+            if self._loaded is None:
+                self._loaded = _LoadedEngine(self._load(), self.config)
+                # Also when nobody calls close: the thread must not outlive the engine, nor run while Python ends.
+                weakref.finalize(self, self._loaded.close)
+
+    def _require_loaded(self) -> _LoadedEngine:
+        if self._loaded is None:
+            raise EngineDeadError("this engine has not been started; await its start() first")
+        return self._loaded
+
+
+class _LoadedEngine:
+    """A loaded model with its running thread."""
+
+    def __init__(self, parts: EngineParts, config: EngineConfig) -> None:
+        self.parts = parts
+        try:
+            runner = parts.runner
+            self.context_length = get_context_length(parts.model_config, config, runner.num_blocks * runner.block_size)
+            # A file may name more tokens than its matrices have rows, or the reverse.
+            vocab_size = min(parts.tokenizer.vocab_size, parts.model_config.vocab_size)
+            self.preparer = RequestPreparer(
+                PromptEncoder(parts.tokenizer, parts.chat_template, vocab_size, self.context_length)
+            )
+            self.core = EngineCore(runner, config)
+            table = RequestTable(self.core, parts.tokenizer, context_length=self.context_length, load_ms=parts.load_ms)
+            self.thread = EngineThread(table, config)
+            self.thread.start()
+        except BaseException:
+            parts.runner.close()
+            raise
+        self._close_lock = threading.Lock()
+        self._is_runner_closed = False
+
+    def close(self, *, drain: bool = False) -> None:
+        """End the thread, then give the runner's memory back."""
+        self.thread.close(drain=drain)
+        with self._close_lock:
+            if not self._is_runner_closed:
+                self._is_runner_closed = True
+                self.parts.runner.close()
