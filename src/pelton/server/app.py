@@ -73,7 +73,7 @@ def create_app(
     )
     app.state.pelton = state
     _include_routes(app, state.error_shapes, route_modules)
-    for error_class in (PeltonError, ClientGoneError, Exception):
+    for error_class in (PeltonError, ClientGoneError):
         app.add_exception_handler(error_class, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.openapi = lambda: make_openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it

@@ -120,10 +120,10 @@ class Generation:
         )
         if ask.messages is not None:
             return engine.chat(
-                ask.messages, ask.params, options, tools=ask.tools, template_variables=ask.template_variables
+                ask.messages, ask.params, options, tools=ask.tools, variables=ask.template_variables or None
             )
         assert ask.prompt is not None, "an ask has a prompt or messages"
-        return engine.generate(ask.prompt, ask.params, options)
+        return engine.generate(ask.prompt, ask.params, options, name=ask.name)
 
     def _cut(self) -> None:
         self._is_cut = True
