@@ -128,14 +128,19 @@ class AsyncEngine:
         return self._require_loaded().parts.tokenizer
 
     @property
-    def has_chat_template(self) -> bool:
-        """Whether `chat` works with this model."""
-        return self._require_loaded().parts.chat_template is not None
+    def isa(self) -> str:
+        """Instruction set of the kernels."""
+        return self._require_loaded().parts.runner.isa
 
     @property
     def chat_template(self) -> ChatTemplate | None:
-        """Chat template of the model, if it has one; safe to use from any thread."""
+        """Chat template of the model; None if it has none."""
         return self._require_loaded().parts.chat_template
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `chat` works with this model."""
+        return self._require_loaded().parts.chat_template is not None
 
     @property
     def num_weight_bytes(self) -> int:

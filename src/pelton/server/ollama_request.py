@@ -79,7 +79,7 @@ def make_raw_ask(state: ServerState, body: OllamaGenerateRequest) -> Ask:
                 "structure": make_structure(response_format, None, state.options.max_schema_bytes),
             },
         )
-    return Ask(params=params, prompt=body.prompt, name="prompt", is_stream=body.stream is not False)
+    return Ask(params=params, prompt=body.prompt, is_stream=body.stream is not False)
 
 
 def _make_values(state: ServerState, body: OllamaRequest) -> Json:

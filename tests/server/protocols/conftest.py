@@ -29,8 +29,10 @@ def guarded() -> Iterator[CompatServer]:
 
 @pytest.fixture(scope="session")
 def broken() -> Iterator[CompatServer]:
-    """A server whose model raises at the fourth token."""
-    yield from _run(CompatServer(HELLO, fail_at=3))
+    """A server whose model raises at the fourth token, when the ones before have been sent."""
+    server = CompatServer(HELLO, fail_at=3)
+    server.engine.runner.step_s = 0.03
+    yield from _run(server)
 
 
 def _run(server: CompatServer) -> Iterator[CompatServer]:

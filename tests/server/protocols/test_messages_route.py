@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import anthropic
 import pytest
@@ -13,8 +14,13 @@ HI = [{"role": "user", "content": "hi"}]
 
 
 @pytest.fixture
-def client(hello: CompatServer) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=hello.url, api_key="none", max_retries=0)
+def client(hello: CompatServer) -> Iterator[anthropic.Anthropic]:
+    with connect(hello) as client:
+        yield client
+
+
+def connect(server: CompatServer, key: str = "none") -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0)
 
 
 def post(server: CompatServer, **fields: object):
@@ -127,25 +133,24 @@ def test_what_is_not_supported_is_named(hello: CompatServer, fields: dict, param
     assert parameter in body["error"]["message"]
 
 
-def test_errors_are_the_clients_own_classes(hello: CompatServer, guarded: CompatServer) -> None:
-    client = anthropic.Anthropic(base_url=hello.url, api_key="none", max_retries=0)
+def test_errors_are_the_clients_own_classes(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError, match="nobody"):
         client.messages.create(model="nobody", max_tokens=5, messages=HI)
     with pytest.raises(anthropic.BadRequestError, match="context"):
         client.messages.create(model="tiny", max_tokens=5, messages=[{"role": "user", "content": "x" * 5000}])
-    stranger = anthropic.Anthropic(base_url=guarded.url, api_key="wrong-key", max_retries=0)
-    with pytest.raises(anthropic.AuthenticationError):
+
+
+def test_the_key_is_taken_from_the_clients_own_header(guarded: CompatServer) -> None:
+    with connect(guarded, "wrong-key") as stranger, pytest.raises(anthropic.AuthenticationError):
         stranger.messages.create(model="tiny", max_tokens=5, messages=HI)
-    friend = anthropic.Anthropic(base_url=guarded.url, api_key=guarded.key, max_retries=0)
-    assert friend.messages.create(model="tiny", max_tokens=5, messages=HI).content[0].text == "Hello"
+    with connect(guarded, guarded.key) as friend:
+        assert friend.messages.create(model="tiny", max_tokens=5, messages=HI).content[0].text == "Hello"
 
 
 def test_an_error_inside_a_stream_is_an_error_event(broken: CompatServer) -> None:
-    client = anthropic.Anthropic(base_url=broken.url, api_key="none", max_retries=0)
-    with pytest.raises(anthropic.APIStatusError), client.messages.stream(
-        model="tiny", max_tokens=50, messages=HI
-    ) as stream:
-        list(stream.text_stream)
+    with connect(broken) as client, client.messages.stream(model="tiny", max_tokens=50, messages=HI) as stream:
+        with pytest.raises(anthropic.APIStatusError):
+            list(stream.text_stream)
     response = post(broken, stream=True)
     assert response.status_code == 200
     assert response.text.strip().split("\n\n")[-1].startswith("event: error\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import ollama
 import pytest
@@ -13,8 +14,9 @@ NUM_TOKENS = len("Hello, wörld!".encode()) + 1
 
 
 @pytest.fixture
-def client(hello: CompatServer) -> ollama.Client:
-    return ollama.Client(host=hello.url)
+def client(hello: CompatServer) -> Iterator[ollama.Client]:
+    with ollama.Client(host=hello.url) as client:
+        yield client
 
 
 def test_a_chat_is_answered(hello: CompatServer, client: ollama.Client) -> None:
@@ -133,9 +135,11 @@ def test_an_unknown_model_is_not_found(client: ollama.Client) -> None:
 
 
 def test_an_error_inside_a_stream_is_its_last_line(broken: CompatServer) -> None:
-    client = ollama.Client(host=broken.url)
-    with pytest.raises(ollama.ResponseError):
-        list(client.chat("tiny", messages=HI, stream=True))
-    with pytest.raises(ollama.ResponseError) as caught:
-        client.generate("tiny", "hi")
+    with ollama.Client(host=broken.url) as client:
+        parts = client.chat("tiny", messages=HI, stream=True)
+        assert next(parts).message.content
+        with pytest.raises(ollama.ResponseError):
+            list(parts)
+        with pytest.raises(ollama.ResponseError) as caught:
+            client.generate("tiny", "hi")
     assert caught.value.status_code == 500
