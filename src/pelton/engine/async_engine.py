@@ -32,6 +32,7 @@ from pelton.engine.prepare import PreparedRequest, RequestPreparer
 from pelton.engine.prompts import Message, Prompt, PromptEncoder
 from pelton.engine.requests import RequestTable
 from pelton.engine.stats import EngineStats
+from pelton.text.chat_template import ChatTemplate
 from pelton.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -123,6 +124,16 @@ class AsyncEngine:
     def tokenizer(self) -> Tokenizer:
         """Tokenizer of the model; safe to use from any thread."""
         return self._require_loaded().parts.tokenizer
+
+    @property
+    def isa(self) -> str:
+        """Instruction set of the kernels."""
+        return self._require_loaded().parts.runner.isa
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """Chat template of the model; None if it has none."""
+        return self._require_loaded().parts.chat_template
 
     @property
     def has_chat_template(self) -> bool:
