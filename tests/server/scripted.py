@@ -157,6 +157,7 @@ def make_engine(
     )
     chat_template = None if template is None else ChatTemplate(template, bos_token="<s>", eos_token="")
     runner = ScriptedRunner(choose, num_blocks=num_blocks)
-    return AsyncEngine.from_parts(
-        EngineParts(model_config, tokenizer, chat_template, runner, load_ms=12.5), EngineConfig(**options)
-    )
+    parts = EngineParts(model_config, tokenizer, chat_template, runner, load_ms=12.5)
+    engine = AsyncEngine.from_parts(parts, EngineConfig(**options))
+    engine.runner = runner  # for tests that hold it up, slow it down or kill it
+    return engine

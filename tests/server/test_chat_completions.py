@@ -59,7 +59,7 @@ def test_a_stream_begins_with_the_role_and_ends_with_reason_timings_and_done(ech
     assert join_content(events) == "[user]hello"
     assert [e["choices"][0]["finish_reason"] for e in events[:-1]] == [None] * (len(events) - 1)
     assert events[-1]["choices"][0]["finish_reason"] == "stop"
-    assert events[-1]["choices"][0]["delta"] == {}
+    assert set(events[-1]["choices"][0]["delta"]) <= {"content"}
     assert events[-1]["timings"]["predicted_n"] == 12
     assert all("timings" not in e for e in events[:-1])
 
@@ -276,9 +276,7 @@ def test_content_parts_are_joined_and_never_printed_as_objects(echo_server: Live
 
 
 def test_a_templates_refusal_is_the_clients_error_in_its_words(echo_server: LiveServer) -> None:
-    response = echo_server.client.post(
-        "/v1/chat/completions", json={"messages": [{"role": "villain", "content": "x"}]}
-    )
+    response = echo_server.client.post("/v1/chat/completions", json={"messages": [{"role": "villain", "content": "x"}]})
     error = check_refusal(response, None)
     assert "no villains" in error["message"]
     assert error["code"] == "chat_template_error"

@@ -88,4 +88,4 @@ def make_usage(usage: Usage) -> UsageBody:
 
 def get_system_fingerprint(engine: AsyncEngine) -> str:
     """What decides the bits of an answer besides model, prompt, parameters and seed: version and instruction set."""
-    return f"pelton-{__version__}-{engine.runner.isa}"
+    return f"pelton-{__version__}-{engine.isa}"

@@ -8,6 +8,7 @@ from pelton.server.generation import Ask
 from pelton.server.options import ServerOptions
 from pelton.server.schema.chat import ChatCompletionRequest
 from pelton.server.schema.sampling import check_stop, make_sampling_params
+from pelton.server.structures import get_structure_field, make_structure
 
 
 def make_chat_ask(body: ChatCompletionRequest, options: ServerOptions) -> Ask:
@@ -19,7 +20,7 @@ def make_chat_ask(body: ChatCompletionRequest, options: ServerOptions) -> Ask:
         params=make_chat_params(body, options),
         messages=[message.to_template() for message in body.messages],
         template_variables=body.chat_template_kwargs or {},
-        name="messages",
+        field_names={"structure": get_structure_field(body.structured_outputs)},
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
         is_stream=bool(body.stream),
@@ -37,6 +38,7 @@ def make_chat_params(body: ChatCompletionRequest, options: ServerOptions) -> Sam
         "best_of": body.best_of,
         "stop": check_stop(body.stop, options.max_stop_strings),
         "logprobs": _get_num_logprobs(body),
+        "structure": make_structure(body.response_format, body.structured_outputs, options.max_schema_bytes),
     }
     try:
         return make_sampling_params(body, overrides)

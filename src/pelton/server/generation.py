@@ -11,6 +11,7 @@ the engine's types and no protocol's.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from pelton.core.errors import (
 from pelton.core.outputs import GenerationResult, RequestOutput
 from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
+from pelton.engine.output_stream import OutputStream
 from pelton.server.live_requests import LiveRequest
 from pelton.server.state import ServerState, get_caller, get_log_fields, get_state
 
@@ -37,7 +39,8 @@ Message = Mapping[str, object]
 class Ask:
     """One prompt with its parameters: either `prompt` (a text, or token ids as they are) or `messages`.
 
-    `tools` and `template_variables` go to the chat template. `name` is what errors call the prompt.
+    `tools` and `template_variables` go to the chat template. `field_names` says what the client called things that
+    errors of the engine name: {"prompt": "prompt[3]"}.
     """
 
     params: SamplingParams
@@ -45,7 +48,7 @@ class Ask:
     messages: Sequence[Message] | None = None
     tools: Sequence[Mapping[str, object]] | None = None
     template_variables: Mapping[str, object] = field(default_factory=dict)
-    name: str = "prompt"
+    field_names: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
     cache_salt: str = ""
     is_stream: bool = False
@@ -95,6 +98,8 @@ class Generation:
                     output = await anext(stream)
                 except StopAsyncIteration:
                     break
+                except InvalidParameterError as error:
+                    raise rename_parameter(error, self._ask.field_names) from error
                 self._note(output, last_s)
                 if output.error is not None:
                     raise _make_error(output)
@@ -109,7 +114,7 @@ class Generation:
             await stream.aclose()
             self._finish(result)
 
-    def _start(self) -> AsyncGenerator[RequestOutput, None]:
+    def _start(self) -> OutputStream:
         ask, engine = self._ask, self._state.engine
         options = RequestOptions(
             request_id=self._live.request_id,
@@ -123,7 +128,7 @@ class Generation:
                 ask.messages, ask.params, options, tools=ask.tools, variables=ask.template_variables or None
             )
         assert ask.prompt is not None, "an ask has a prompt or messages"
-        return engine.generate(ask.prompt, ask.params, options, name=ask.name)
+        return engine.generate(ask.prompt, ask.params, options)
 
     def _cut(self) -> None:
         self._is_cut = True
@@ -180,7 +185,15 @@ def check_limits(state: ServerState, ask: Ask) -> None:
             raise InvalidParameterError(name, value, f"at most {options.max_choices} choices")
     limit = options.max_prompt_tokens
     if limit is not None and ask.prompt is not None and not isinstance(ask.prompt, str) and len(ask.prompt) > limit:
-        raise InvalidParameterError(f"number of tokens of {ask.name}", len(ask.prompt), f"at most {limit}")
+        raise InvalidParameterError("number of tokens of prompt", len(ask.prompt), f"at most {limit}")
+
+
+def rename_parameter(error: InvalidParameterError, names: Mapping[str, str]) -> InvalidParameterError:
+    """The same error in the client's words: `names` maps what the engine calls a field to what the client called it."""
+    for known, name in names.items():
+        if re.search(rf"\b{re.escape(known)}\b", error.parameter):
+            return type(error)(error.parameter.replace(known, name, 1), error.value, error.allowed)
+    return error
 
 
 def check_model(state: ServerState, model: str | None) -> str:

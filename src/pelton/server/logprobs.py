@@ -5,6 +5,7 @@ Values are the engine's: natural logarithms under the raw logits. It knows token
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -82,9 +83,11 @@ def make_completion_logprobs(
     """
     tokens = [describe_token(tokenizer, token_id) for token_id in token_ids]
     offsets = []
+    # A character of several tokens begins, for all of them, where it begins in the text.
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for token_id in token_ids:
         offsets.append(start_offset)
-        start_offset += len(tokenizer.token_bytes(token_id).decode(errors="ignore"))
+        start_offset += len(decoder.decode(tokenizer.token_bytes(token_id)))
     return {
         "tokens": tokens,
         "token_logprobs": [None if entry is None else max(entry.logprob, MIN_LOGPROB) for entry in logprobs],

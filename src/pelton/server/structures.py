@@ -29,11 +29,16 @@ def make_structure(
         num_bytes = len(str(wanted.value))
         if num_bytes > max_schema_bytes:
             raise InvalidParameterError(
-                "size of " + ("response_format" if outputs is None else "structured_outputs"),
+                f"size of {get_structure_field(outputs)}",
                 num_bytes,
                 f"at most {max_schema_bytes} bytes",
             )
     return wanted
+
+
+def get_structure_field(outputs: StructuredOutputs | None) -> str:
+    """The field of a request from which its structure came, for errors."""
+    return "response_format" if outputs is None else "structured_outputs"
 
 
 def _read_response_format(response_format: ResponseFormat) -> Structure | None:

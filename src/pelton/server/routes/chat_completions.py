@@ -16,7 +16,7 @@ from pelton.server.chat_chunks import AnswerHead, ChunkWriter, make_chat_complet
 from pelton.server.chat_parsers import make_parser_maker
 from pelton.server.chat_request import make_chat_ask
 from pelton.server.generation import check_model
-from pelton.server.schema.chat import ChatCompletionRequest
+from pelton.server.schema.chat import ChatCompletionRequest, check_stream_options
 from pelton.server.sse import DONE_FRAME, EventStream, run_until_disconnect, start_stream
 from pelton.server.state import get_log_fields, get_state
 
@@ -41,7 +41,7 @@ async def create_chat_completion(request: Request) -> Response:
         created=int(time.time()),
         model=check_model(state, body.model),
         system_fingerprint=get_system_fingerprint(state.engine),
-        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        include_usage=check_stream_options(body.stream_options, body.stream),
         include_reasoning=body.include_reasoning is not False,
         return_token_ids=bool(body.return_token_ids),
     )

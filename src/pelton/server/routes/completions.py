@@ -16,11 +16,12 @@ from pelton.server.chat_chunks import AnswerHead
 from pelton.server.completion_answer import CompletionShape, CompletionWriter, make_completion
 from pelton.server.generation import Ask, Generation, check_model, collect_all, merge_outputs
 from pelton.server.options import ServerOptions
+from pelton.server.schema.chat import check_stream_options
 from pelton.server.schema.completions import CompletionRequest
 from pelton.server.schema.sampling import check_stop, make_sampling_params
 from pelton.server.sse import DONE_FRAME, EventStream, run_until_disconnect, start_stream
 from pelton.server.state import get_log_fields, get_state
-from pelton.server.structures import make_structure
+from pelton.server.structures import get_structure_field, make_structure
 from pelton.text.tokenizer import Tokenizer
 
 router = APIRouter(tags=["openai"])
@@ -46,7 +47,7 @@ async def create_completion(request: Request) -> Response:
         created=int(time.time()),
         model=check_model(state, body.model),
         system_fingerprint=get_system_fingerprint(state.engine),
-        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        include_usage=check_stream_options(body.stream_options, body.stream),
         return_token_ids=bool(body.return_token_ids),
     )
     prompts = list_prompts(body, state.options)
@@ -89,6 +90,7 @@ def make_asks(body: CompletionRequest, prompts: Sequence[Prompt], options: Serve
         raise InvalidParameterError("logprobs", body.logprobs, "null in a stream with echo")
     if body.stream and body.prompt_logprobs is not None:
         raise InvalidParameterError("prompt_logprobs", body.prompt_logprobs, "null in a stream")
+    structure_names = {"structure": get_structure_field(body.structured_outputs)}
     needs_prompt = body.echo and body.logprobs is not None and body.prompt_logprobs is None
     params = make_sampling_params(
         body,
@@ -106,7 +108,7 @@ def make_asks(body: CompletionRequest, prompts: Sequence[Prompt], options: Serve
         Ask(
             params=params,
             prompt=prompt,
-            name="prompt" if len(prompts) == 1 else f"prompt[{number}]",
+            field_names={"prompt": "prompt" if len(prompts) == 1 else f"prompt[{number}]", **structure_names},
             priority=body.priority or 0,
             cache_salt=body.cache_salt or "",
             is_stream=bool(body.stream),

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from pelton.core.errors import MalformedRequestError
 from pelton.server.bodies import StrictModel
 from pelton.server.schema.sampling import with_sampling_fields
 from pelton.server.schema.structure import ResponseFormat, StructuredOutputs
@@ -91,6 +92,13 @@ class StreamOptions(StrictModel):
 
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = None
+
+
+def check_stream_options(options: StreamOptions | None, is_stream: bool | None) -> bool:
+    """Whether usage was asked for; raises `MalformedRequestError` for options without a stream."""
+    if options is not None and not is_stream:
+        raise MalformedRequestError("stream_options needs stream: true", "stream_options", "invalid_value")
+    return bool(options and options.include_usage)
 
 
 @with_sampling_fields()
