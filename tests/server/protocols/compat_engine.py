@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from live_server import LiveServer
 from scripted import END_OF_TURN, ByteTokenizer, make_engine
 
+from pelton.core.embedding import TextChunk
 from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
 
 HELLO = (*"Hello, wörld!".encode(), END_OF_TURN)
+
+
+def _make_states(chunks: Sequence[TextChunk]) -> np.ndarray:
+    """All hidden states are (3, 4), whose unit vector is (0.6, 0.8)."""
+    return np.tile(np.float32([3.0, 4.0]), (sum(len(chunk.token_ids) for chunk in chunks), 1))
 
 
 class Recorder:
@@ -49,7 +56,11 @@ class CompatServer(LiveServer):
         self.tokenizer = ByteTokenizer()
         self.recorder = Recorder(script, fail_at)
         choice = {} if template is None else {"template": template}
-        super().__init__(make_engine(self.recorder, tokenizer=self.tokenizer, **choice), **options)
+        engine = make_engine(self.recorder, tokenizer=self.tokenizer, **choice)
+        engine.runner.num_embedding_blocks = engine.runner.num_blocks
+        engine.runner.compute_hidden_states = _make_states
+        engine.runner.end_hidden_states = lambda: None
+        super().__init__(engine, **options)
 
     @property
     def prompts(self) -> list[str]:
