@@ -11,6 +11,7 @@ from gguf import GGMLQuantizationType as GgmlType
 from golden_cases import GOLDEN_CASES
 from random_gguf import RandomLlama, make_tensors, random_words
 
+from pelton import LLM, SamplingParams
 from pelton.compute.batch import make_batch
 from pelton.compute.reference import ReferenceCache, run_reference
 from pelton.core.config import EngineConfig
@@ -78,3 +79,14 @@ def test_an_embedding_is_the_same_bits_alone_in_a_batch_and_in_chunks(
     assert embed(runner, texts[::-1], params) == alone[::-1]
     for chunk in (1, 7, 50):
         assert embed(runner, texts, params, chunk) == alone, f"chunks of {chunk}"
+
+
+def test_llm_embeds_texts_and_token_ids_alike(write_model: WriteModel) -> None:
+    with LLM(write_model(CASE.model), threads=1, kv_cache_tokens=1024) as llm:
+        texts = ["Some words", "and more of them"]
+        ids = [llm.tokenizer.encode(text) for text in texts]
+        vectors = llm.embed(texts)
+        assert vectors.shape == (2, CASE.model.hidden_size)
+        assert np.array_equal(vectors, llm.embed(ids))
+        assert np.array_equal(vectors[1], llm.embed(texts[1])[0])
+        assert llm.generate("Some words", SamplingParams(max_tokens=1))[0].token_ids

@@ -171,8 +171,9 @@ class EngineThread:
                     if waiter is not None:
                         waiters.append(waiter)
                 self._note_started()
-            wake_all(waiters)
+            # In this order: who has its result finds figures that contain it.
             self._stats = self._table.make_stats()
+            wake_all(waiters)
 
     def _handle_all(self, messages: list[_Arrival | _Abort | _Call]) -> list[Waiter]:
         # A message leaves `_unhandled` when it is done with: nobody may wait for one that was lost with the thread.

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pelton.core.config import EngineConfig
+from pelton.core.embedding import EmbeddingParams
 from pelton.core.errors import ContextLengthError, EngineBusyError, EngineDeadError, InvalidParameterError
 from pelton.core.outputs import GenerationResult, RequestOutput
 from pelton.core.request_options import RequestOptions
@@ -36,10 +37,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pelton.loading.pull import ProgressCallback
+    from pelton.sampling.beam_search import BeamSearchParams, BeamSequence
 
 ParamsArgument = SamplingParams | Iterable[SamplingParams] | None
 # How many requests may be unfinished or wait for their turn to be yielded, per request of a full batch.
 _WINDOW_FACTOR = 4
+
+
+# Tokens of texts to embed that are computed at once.
+_EMBEDDING_CHUNK = 512
 
 
 class LLM:
@@ -200,6 +206,12 @@ class LLM:
         self._check_open()
         return self._stream(self._preparer.prepare_chat(messages, params, options))
 
+    def beam_search(self, prompt: Prompt, params: BeamSearchParams | None = None) -> list[BeamSequence]:
+        """The likeliest continuations of a prompt, best first; see `sampling/beam_search.py`. Raises as `generate`."""
+        from pelton.sampling.beam_search import BeamSearchParams, beam_search
+
+        return beam_search(self, prompt, BeamSearchParams() if params is None else params)
+
     def score(self, token_ids: Sequence[int], first: int = 1) -> npt.NDArray[np.float64]:
         """Natural log-probability of each of `token_ids[first:]` given all tokens before it: [len - first] f64.
 
@@ -215,7 +227,33 @@ class LLM:
             raise InvalidParameterError("first", first, f"1 to {len(checked) - 1}, the last of the token ids")
         with self._exclusive_use(), self._step_lock:
             self._check_open()
+            self._core.clear_prefix_cache()
             return self.runner.score(checked, first)
+
+    def embed(
+        self, prompts: str | Sequence[str] | Sequence[Sequence[int]], params: EmbeddingParams | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of texts or lists of token ids, made of their final hidden states: [n, hidden] f32.
+
+        A vector does not depend on the other prompts. Raises as `generate` does.
+        """
+        # Here and not above: NumPy is for those who use it.
+        import numpy as np
+
+        from pelton.engine.embedding import EmbeddingQueue, EmbeddingRequest
+
+        self._check_open()
+        encode = self._preparer.encoder.encode
+        texts = [encode(prompt, f"prompts[{i}]").token_ids for i, prompt in enumerate(list_prompts(prompts))]
+        request = EmbeddingRequest(texts, EmbeddingParams() if params is None else params)
+        queue = EmbeddingQueue(self.runner)
+        queue.add(request)
+        with self._exclusive_use():
+            while queue.has_work:
+                with self._step_lock:
+                    self._check_open()
+                    queue.step(_EMBEDDING_CHUNK)
+        return np.stack([request.vectors[i] for i in range(len(texts))])
 
     def _prepare(
         self, prompts: str | Iterable[Prompt], params: ParamsArgument, options: RequestOptions | None

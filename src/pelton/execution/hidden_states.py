@@ -10,23 +10,33 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pelton._native import KvCache, Program
+from pelton._native import KV_BLOCK_TOKENS, KvCache, Program
 from pelton.compute.batch import make_batch
 from pelton.compute.recorder import record_program
+from pelton.core.config import EngineConfig
 from pelton.core.embedding import TextChunk
 from pelton.core.errors import ConfigError
 from pelton.loading.model import LoadedModel
 
+# Short texts are computed together as far as there are blocks for them.
+_MIN_NUM_BLOCKS = 128
+
 
 class HiddenStateProgram:
-    """Computes hidden states of texts, chunk by chunk. One caller at a time, and none while the model runs a step."""
+    """Computes hidden states of texts, chunk by chunk. One caller at a time, and none while the model runs a step.
 
-    def __init__(self, model: LoadedModel, isa: str, kv_cache_dtype: str, num_blocks: int) -> None:
-        """Record the program; memory for K/V is taken when it first runs."""
-        self._program: Program = record_program(model.forward_hidden, model.pool, isa)
-        self._model = model.config
-        self._kv_cache_dtype = kv_cache_dtype
-        self._num_blocks = num_blocks
+    `num_blocks` KV blocks are for the texts that are being computed: a text of full length fits, or many short ones,
+    and never more than requests have (`max_num_blocks`).
+    """
+
+    def __init__(self, model: LoadedModel, isa: str, config: EngineConfig, max_num_blocks: int) -> None:
+        """Take nothing yet: the program is recorded, and memory for K/V taken, when it first runs."""
+        longest = -(-(config.max_context or model.config.max_position_embeddings) // KV_BLOCK_TOKENS)
+        self.num_blocks = min(max_num_blocks, max(longest, _MIN_NUM_BLOCKS))
+        self._model = model
+        self._isa = isa
+        self._kv_cache_dtype = config.kv_cache_dtype
+        self._program: Program | None = None
         self._cache: KvCache | None = None
 
     def run(self, chunks: Sequence[TextChunk]) -> npt.NDArray[np.float32]:
@@ -34,6 +44,8 @@ class HiddenStateProgram:
 
         K/V of a text's earlier chunks must be in its blocks. Raises `ConfigError` if the memory for K/V is not there.
         """
+        if self._program is None:
+            self._program = record_program(self._model.forward_hidden, self._model.pool, self._isa)
         if self._cache is None:
             self._cache = self._make_cache()
         sequences = [(list(chunk.token_ids), chunk.start, list(chunk.block_table)) for chunk in chunks]
@@ -47,8 +59,8 @@ class HiddenStateProgram:
         self._cache = None
 
     def _make_cache(self) -> KvCache:
-        model = self._model
+        model = self._model.config
         try:
-            return KvCache(model.num_layers, model.num_kv_heads, model.head_dim, self._num_blocks, self._kv_cache_dtype)
+            return KvCache(model.num_layers, model.num_kv_heads, model.head_dim, self.num_blocks, self._kv_cache_dtype)
         except MemoryError as error:
-            raise ConfigError(f"{self._num_blocks} KV blocks for embeddings exceed this machine's memory") from error
+            raise ConfigError(f"{self.num_blocks} KV blocks for embeddings exceed this machine's memory") from error

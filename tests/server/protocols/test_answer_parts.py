@@ -11,9 +11,9 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from pelton.core.outputs import Choice, GenerationResult, RequestOutput, Timings, TokenLogprobs, Usage
-from pelton.server.anthropic_events import MessageWriter
 from pelton.server.answer_parser import NOTHING, AnswerDelta, CallDelta, ParsedCall
 from pelton.server.answer_parts import AnswerParts
+from pelton.server.anthropic_events import MessageWriter
 from pelton.server.chat import ChatChoice, ChatDelta, ChatResult
 from pelton.server.ollama_lines import LineWriter
 from pelton.server.response_events import ResponseHead, ResponseWriter
@@ -53,9 +53,7 @@ def make_deltas(answers: Sequence[AnswerDelta], finish_reason: str = "tool_calls
 
 def make_chat(finish_reason: str = "tool_calls") -> ChatResult:
     result = make_result()
-    return ChatResult(
-        (ChatChoice("It is sunny.", "thinking", CALLS, finish_reason, result.choices[0]),), result
-    )
+    return ChatResult((ChatChoice("It is sunny.", "thinking", CALLS, finish_reason, result.choices[0]),), result)
 
 
 def read_events(data: bytes) -> list[dict]:
@@ -115,9 +113,7 @@ def test_the_openai_package_accepts_every_event() -> None:
 
 def test_a_response_that_is_cut_off_ends_incomplete() -> None:
     writer = make_response_writer()
-    events = read_events(
-        writer.write_start() + b"".join(writer.write(d) for d in make_deltas(DELTAS[:3], "length"))
-    )
+    events = read_events(writer.write_start() + b"".join(writer.write(d) for d in make_deltas(DELTAS[:3], "length")))
     assert events[-1]["type"] == "response.incomplete"
     assert [item["status"] for item in events[-1]["response"]["output"]] == ["completed", "incomplete"]
 
@@ -134,7 +130,9 @@ def test_a_streamed_message_is_the_whole_one() -> None:
             blocks[event["index"]] = event["content_block"]
         elif event["type"] == "content_block_delta":
             delta, block = event["delta"], blocks[event["index"]]
-            key = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}[delta["type"]]
+            key = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}[
+                delta["type"]
+            ]
             block[key] = block.get(key, "") + delta[key]
     for block in blocks.values():
         if block["type"] == "tool_use":

@@ -47,7 +47,9 @@ def test_token_limit_and_stop_sequence_are_told_apart(client: anthropic.Anthropi
 
 def test_events_come_in_the_order_of_the_protocol(hello: CompatServer) -> None:
     blocks = post(hello, stream=True).text.strip().split("\n\n")
-    events = [(b.split("\n")[0].removeprefix("event: "), json.loads(b.split("\n")[1].removeprefix("data: "))) for b in blocks]
+    events = [
+        (b.split("\n")[0].removeprefix("event: "), json.loads(b.split("\n")[1].removeprefix("data: "))) for b in blocks
+    ]
     kinds = [kind for kind, _ in events]
     assert kinds[:2] == ["message_start", "content_block_start"]
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]

@@ -26,9 +26,7 @@ def test_a_prompt_is_continued(hello: CompatServer, client: InferenceClient) -> 
 
 
 def test_details_hold_every_token(client: InferenceClient) -> None:
-    output = client.text_generation(
-        "hi", max_new_tokens=50, details=True, top_n_tokens=2, seed=3
-    )
+    output = client.text_generation("hi", max_new_tokens=50, details=True, top_n_tokens=2, seed=3)
     details = output.details
     assert output.generated_text == "Hello, wörld!"
     assert (details.finish_reason, details.generated_tokens) == ("eos_token", NUM_TOKENS)
