@@ -60,7 +60,7 @@ class Drawing {
   }
 
   void compare(const Candidate& token, std::uint32_t word) {
-    if (!kept_.includes(token)) {
+    if (!kept_.is_between(token)) {
       return;
     }
     const double scaled = scaler_.scale(token.value);

@@ -5,39 +5,19 @@
 #include <cstddef>
 #include <numeric>
 
+#include "sampling/mass.h"
 #include "sampling/portable_math.h"
 
 namespace pelton::sampling {
 namespace {
 
-// Probability masses are integers in units of 2^-40 of the most likely token's, so that sums do not depend on order.
-// The rounding of a whole vocabulary stays far below kProbabilityTolerance.
-constexpr double kMassUnits = 0x1p40;
-
-// Tokens below this scaled logit have mass 0: exp(-29) * 2^40 < 1/2.
-constexpr double kMinScaledWithMass = -29.0;
-
 // Masses are added by ranges of scaled logit 1/32 wide, best first; only the range where top_p is reached is searched.
 constexpr double kBucketsPerUnit = 32.0;
 constexpr std::size_t kNumBuckets = 929;
 
-// Below this many tokens sorting is quicker than splitting again.
-constexpr std::ptrdiff_t kSortTokens = 64;
-
-using Iterator = std::vector<Candidate>::iterator;
-
-// Through signed integers, to which conversion is one instruction.
-std::uint64_t to_mass(double weight) {
-  return static_cast<std::uint64_t>(static_cast<std::int64_t>(weight * kMassUnits + 0.5));
-}
-
-std::uint64_t get_mass(double scaled) { return to_mass(exp_nonpositive(scaled)); }
-
 std::size_t get_bucket(double scaled) {
   return static_cast<std::size_t>(static_cast<std::int64_t>(-scaled * kBucketsPerUnit));
 }
-
-bool has_mass(double scaled) { return scaled > kMinScaledWithMass; }
 
 // Total mass of the kept tokens in each bucket.
 std::array<std::uint64_t, kNumBuckets> find_bucket_masses(LogitRow row, const std::vector<float>& maxima,
@@ -56,7 +36,7 @@ std::array<std::uint64_t, kNumBuckets> find_bucket_masses(LogitRow row, const st
     std::array<double, kChunkTokens> weights = scaled;
     exp_nonpositive(weights);
     for (std::size_t i = 0; i < count; ++i) {
-      if (has_mass(scaled[i]) && kept.includes({row[start + i], static_cast<std::int32_t>(start + i)})) {
+      if (has_mass(scaled[i]) && kept.reaches({row[start + i], static_cast<std::int32_t>(start + i)})) {
         bucket_masses[get_bucket(scaled[i])] += to_mass(weights[i]);
       }
     }
@@ -83,40 +63,11 @@ void find_bucket_tokens(LogitRow row, const std::vector<float>& maxima, const Sc
         continue;
       }
       const double scaled = scaler.scale(token.value);
-      if (has_mass(scaled) && get_bucket(scaled) == bucket && kept.includes(token)) {
+      if (has_mass(scaled) && get_bucket(scaled) == bucket && kept.reaches(token)) {
         tokens.push_back(token);
       }
     }
   }
-}
-
-// Last token, by rank, of the shortest prefix of the ranking whose mass reaches `target`. Splits by median and goes on
-// in the half where the target is reached, so the work is linear.
-Candidate find_last_by_mass(Iterator begin, Iterator end, const Scaler& scaler, std::uint64_t target) {
-  std::uint64_t mass_before = 0;
-  while (end - begin > kSortTokens) {
-    const Iterator middle = begin + (end - begin) / 2;
-    std::nth_element(begin, middle, end, ranks_before);
-    std::uint64_t mass = mass_before;
-    for (Iterator token = begin; token != middle; ++token) {
-      mass += get_mass(scaler.scale(token->value));
-    }
-    if (mass >= target) {
-      end = middle;
-    } else {
-      mass_before = mass;
-      begin = middle;
-    }
-  }
-  std::sort(begin, end, ranks_before);
-  Iterator token = begin;
-  for (; token + 1 != end; ++token) {
-    mass_before += get_mass(scaler.scale(token->value));
-    if (mass_before >= target) {
-      break;
-    }
-  }
-  return *token;
 }
 
 void apply_top_k(LogitRow row, const std::vector<float>& maxima, std::int64_t top_k, std::vector<Candidate>& scratch,
@@ -132,9 +83,7 @@ void apply_top_p(LogitRow row, const std::vector<float>& maxima, const Scaler& s
                  std::vector<Candidate>& scratch, KeptSet& kept) {
   const auto bucket_masses = find_bucket_masses(row, maxima, scaler, kept);
   const std::uint64_t total = std::accumulate(bucket_masses.begin(), bucket_masses.end(), std::uint64_t{0});
-  // At least 1, so that the most likely token is always kept.
-  const double wanted = std::max((top_p - kProbabilityTolerance) * static_cast<double>(total), 1.0);
-  const auto target = std::min(static_cast<std::uint64_t>(wanted), total);
+  const std::uint64_t target = find_target_mass(top_p, total);
   std::uint64_t mass_before = 0;
   std::size_t bucket = 0;
   while (mass_before + bucket_masses[bucket] < target) {
@@ -142,7 +91,8 @@ void apply_top_p(LogitRow row, const std::vector<float>& maxima, const Scaler& s
     ++bucket;
   }
   find_bucket_tokens(row, maxima, scaler, kept, bucket, scratch);
-  kept.last = find_last_by_mass(scratch.begin(), scratch.end(), scaler, target - mass_before);
+  const auto find_mass = [&](const Candidate& token) { return get_mass(scaler.scale(token.value)); };
+  kept.last = find_last_by_mass(scratch.begin(), scratch.end(), ranks_before, find_mass, target - mass_before);
 }
 
 }  // namespace

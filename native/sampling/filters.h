@@ -25,12 +25,15 @@ struct Scaler {
   }
 };
 
-// The tokens that may be drawn: those ranked at or before `last`, with a scaled logit of at least `min_scaled`.
+// The tokens that may be drawn: those ranked from `first` to `last`, with a scaled logit of at least `min_scaled`.
 struct KeptSet {
+  Candidate first{kPlusInf, -1};
   Candidate last{kMinusInf, -1};
   double min_scaled = -std::numeric_limits<double>::infinity();
 
-  [[nodiscard]] bool includes(const Candidate& token) const { return !ranks_before(last, token); }
+  // Whether `token` is ranked at or before `last`: all that top_k and top_p ask for.
+  [[nodiscard]] bool reaches(const Candidate& token) const { return !ranks_before(last, token); }
+  [[nodiscard]] bool is_between(const Candidate& token) const { return reaches(token) && !ranks_before(token, first); }
 };
 
 // Apply top_k, then top_p, then min_p of `params`. `maxima` are the chunk maxima of `row`, the largest finite;

@@ -69,6 +69,26 @@ std::vector<TokenLogprob> find_top_logprobs(LogitRow row, const std::vector<floa
   return top;
 }
 
+std::vector<RowResult> find_token_logprobs(const float* logits, std::size_t vocab_size,
+                                           std::span<const std::int32_t> targets, std::size_t count) {
+  std::vector<RowResult> results(targets.size());
+  std::vector<float> maxima;
+  for (std::size_t r = 0; r < targets.size(); ++r) {
+    const LogitRow row(logits + r * vocab_size, vocab_size);
+    find_chunk_maxima(row, maxima);
+    const float max = *std::max_element(maxima.begin(), maxima.end());
+    results[r].token_id = targets[r];
+    if (max == kMinusInf) {
+      results[r].status = RowStatus::kNoCandidate;
+      continue;
+    }
+    const LogNormalizer normalizer = find_log_normalizer(row, max);
+    results[r].logprob = normalizer.get_logprob(row[static_cast<std::size_t>(targets[r])]);
+    results[r].top = find_top_logprobs(row, maxima, normalizer, count);
+  }
+  return results;
+}
+
 void log_softmax_at(const float* logits, std::size_t vocab_size, std::span<const std::int32_t> targets,
                     std::span<double> logprobs) {
   for (std::size_t r = 0; r < targets.size(); ++r) {

@@ -26,6 +26,11 @@ LogNormalizer find_log_normalizer(LogitRow row, float max);
 std::vector<TokenLogprob> find_top_logprobs(LogitRow row, const std::vector<float>& maxima,
                                             const LogNormalizer& normalizer, std::size_t count);
 
+// Log-probability of targets[r] and of the `count` most likely tokens under row r of `logits` [targets.size(),
+// vocab_size]; status kNoCandidate for a row in which every logit is -inf or NaN. Targets lie inside the vocabulary.
+std::vector<RowResult> find_token_logprobs(const float* logits, std::size_t vocab_size,
+                                           std::span<const std::int32_t> targets, std::size_t count);
+
 // logprobs[r] = log-probability of targets[r] under row r of `logits` [num_rows, vocab_size]; NaN for a row in which
 // every logit is -inf or NaN. Targets lie inside the vocabulary.
 void log_softmax_at(const float* logits, std::size_t vocab_size, std::span<const std::int32_t> targets,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "sampling/dry.h"
+
 namespace pelton::sampling {
 namespace {
 
@@ -65,8 +67,9 @@ RowStatus adjust_logits(std::span<float> row, const RowParams& params, std::vect
       return RowStatus::kTokenOutOfRange;
     }
   }
-  if ((has_repetition && !are_in_range(params.prompt_token_ids, row.size())) ||
-      ((has_repetition || has_output) && !are_in_range(params.output_token_ids, row.size()))) {
+  const bool reads_prompt = has_repetition || params.dry.is_on();
+  if ((reads_prompt && !are_in_range(params.prompt_token_ids, row.size())) ||
+      ((reads_prompt || has_output) && !are_in_range(params.output_token_ids, row.size()))) {
     return RowStatus::kTokenOutOfRange;
   }
   counts.resize(row.size());
@@ -79,6 +82,9 @@ RowStatus adjust_logits(std::span<float> row, const RowParams& params, std::vect
   }
   if (has_output) {
     penalize_output(row, params, counts);
+  }
+  if (params.dry.is_on()) {
+    penalize_repeats(row, params, counts);
   }
   return RowStatus::kOk;
 }

@@ -1,4 +1,4 @@
-// The parameters that change single logits: logit_bias, repetition, presence and frequency penalty, in that order.
+// The parameters that change single logits: logit_bias, repetition, presence and frequency penalty, DRY, in that order.
 #pragma once
 
 #include <cstdint>

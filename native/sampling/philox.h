@@ -2,7 +2,8 @@
 //
 // Philox4x32-10: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3",
 // SC 2011, section 3.3. Key = seed (low word, high word). Counter = (token id / 4, 0, position low word, position high
-// word); word token id % 4 of the result belongs to the token. The zero word is free for other uses of the same seed.
+// word); word token id % 4 of the result belongs to the token. The second word of the counter is the stream: 0 for the
+// draw, others for other decisions with the same seed (kXtcStream).
 #pragma once
 
 #include <array>
@@ -21,6 +22,9 @@ inline constexpr std::uint32_t kPhiloxMultiplier1 = 0xCD9E8D57U;
 inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9U;
 inline constexpr std::uint32_t kPhiloxWeyl1 = 0xBB67AE85U;
 inline constexpr int kPhiloxRounds = 10;
+
+// Stream of the one random number that XTC takes at a position: word 0 of counter (0, kXtcStream, position).
+inline constexpr std::uint32_t kXtcStream = 1U;
 
 inline std::uint32_t low_word(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
 inline std::uint32_t high_word(std::uint64_t value) { return static_cast<std::uint32_t>(value >> 32U); }
@@ -47,6 +51,12 @@ struct NoiseSource {
   // The random word of one token.
   [[nodiscard]] std::uint32_t word(std::uint32_t token_id) const {
     return philox4x32({token_id / 4U, 0U, low_word(position), high_word(position)}, key())[token_id % 4U];
+  }
+
+  // Random number in (0, 1) of a stream other than the draw's.
+  [[nodiscard]] double uniform(std::uint32_t stream) const {
+    const std::uint32_t word = philox4x32({0U, stream, low_word(position), high_word(position)}, key())[0];
+    return (static_cast<double>(word) + 0.5) * 0x1p-32;
   }
 
   // words[i] = word(first_token + i) for i in [0, kCount); first_token is a multiple of 4. Lanes are independent, so

@@ -16,6 +16,7 @@ namespace pelton::sampling {
 // ln 2 in two parts: the first has 32 bits, so that its product with an exponent is exact.
 inline constexpr double kLn2High = 0x1.62e42feep-1;
 inline constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
+inline constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 inline constexpr double kLog2E = 0x1.71547652b82fep+0;
 
 // Lower bound of exponents: its power is still a normal number.

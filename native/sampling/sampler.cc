@@ -7,9 +7,11 @@
 #include "sampling/draw.h"
 #include "sampling/filters.h"
 #include "sampling/logprobs.h"
+#include "sampling/mask.h"
 #include "sampling/penalties.h"
 #include "sampling/philox.h"
 #include "sampling/row_scan.h"
+#include "sampling/weigh.h"
 
 namespace pelton::sampling {
 namespace {
@@ -21,11 +23,28 @@ struct Scratch {
   std::vector<float> finite{};
   std::vector<float> maxima{};
   std::vector<Candidate> candidates{};
+  std::vector<WeightedToken> weighted{};
 };
+
+using Require = void (*)(bool is_allowed, const char* message);
+
+void check_dry(const DryParams& dry, Require require) {
+  require(dry.multiplier >= 0.0 && std::isfinite(dry.multiplier), "dry_multiplier: allowed: 0 or more, finite");
+  require(dry.base >= 1.0 && std::isfinite(dry.base), "dry_base: allowed: 1 or more, finite");
+  require(dry.allowed_length >= 1, "dry_allowed_length: allowed: 1 or more");
+}
+
+void check_weigh(const WeighParams& weigh, Require require) {
+  require(weigh.typical_p > 0.0 && weigh.typical_p <= 1.0, "typical_p: allowed: more than 0, at most 1");
+  require(weigh.xtc_probability >= 0.0 && weigh.xtc_probability <= 1.0, "xtc_probability: allowed: 0 to 1");
+  require(weigh.xtc_threshold >= 0.0 && weigh.xtc_threshold <= 1.0, "xtc_threshold: allowed: 0 to 1");
+  require(std::isfinite(weigh.mirostat_tau), "mirostat_tau: allowed: finite numbers");
+  require(std::isfinite(weigh.mirostat_eta), "mirostat_eta: allowed: finite numbers");
+}
 
 // Raises std::invalid_argument for numbers that the arithmetic below does not allow; ranges as in SamplingParams.
 void check_params(const RowParams& params) {
-  const auto require = [](bool is_allowed, const char* message) {
+  const Require require = [](bool is_allowed, const char* message) {
     if (!is_allowed) {
       throw std::invalid_argument(message);
     }
@@ -37,6 +56,8 @@ void check_params(const RowParams& params) {
           "repetition_penalty: allowed: more than 0, finite");
   require(std::isfinite(params.presence_penalty), "presence_penalty: allowed: finite numbers");
   require(std::isfinite(params.frequency_penalty), "frequency_penalty: allowed: finite numbers");
+  check_dry(params.dry, require);
+  check_weigh(params.weigh, require);
 }
 
 float find_row_maximum(LogitRow row, std::vector<float>& maxima) {
@@ -50,14 +71,16 @@ void share_among_infinite(LogitRow row, std::vector<float>& finite) {
   std::transform(row.begin(), row.end(), finite.begin(), [](float x) { return x == kPlusInf ? 0.0F : kMinusInf; });
 }
 
-// Token id for a row of adjusted logits; -1 if none has a probability.
-std::int32_t choose_token(LogitRow row, const RowParams& params, Scratch& scratch) {
+// Sets token id (-1 if none has a probability) and mirostat's next bound from a row of adjusted logits.
+void choose_token(LogitRow row, const RowParams& params, Scratch& scratch, RowResult& result) {
+  result.mirostat_mu = params.weigh.mirostat_mu;
   if (params.temperature == 0.0) {
-    return find_argmax(row);
+    result.token_id = find_argmax(row);
+    return;
   }
   float max = find_row_maximum(row, scratch.maxima);
   if (max == kMinusInf) {
-    return -1;
+    return;
   }
   if (max == kPlusInf) {
     share_among_infinite(row, scratch.finite);
@@ -65,8 +88,17 @@ std::int32_t choose_token(LogitRow row, const RowParams& params, Scratch& scratc
     max = find_row_maximum(row, scratch.maxima);
   }
   const Scaler scaler{max, params.temperature};
-  const KeptSet kept = find_kept_set(row, scratch.maxima, scaler, params, scratch.candidates);
-  return draw_token(row, scratch.maxima, scaler, kept, NoiseSource{params.seed, params.position});
+  const NoiseSource noise{params.seed, params.position};
+  KeptSet kept = find_kept_set(row, scratch.maxima, scaler, params, scratch.candidates);
+  MirostatState state{};
+  if (params.weigh.is_on()) {
+    state = weigh_kept_set(row, scratch.maxima, scaler, params.weigh, noise, scratch.weighted, kept);
+  }
+  result.token_id = draw_token(row, scratch.maxima, scaler, kept, noise);
+  if (params.weigh.has_mirostat()) {
+    const double scaled = scaler.scale(row[static_cast<std::size_t>(result.token_id)]);
+    result.mirostat_mu = update_mirostat(params.weigh, state, scaled);
+  }
 }
 
 // Log-probabilities come from the raw row, whatever the parameters changed.
@@ -81,15 +113,24 @@ void add_logprobs(LogitRow raw, const RowParams& params, Scratch& scratch, RowRe
 RowResult sample_row(LogitRow raw, const RowParams& params, Scratch& scratch) {
   RowResult result;
   LogitRow row = raw;
+  if (!params.mask.empty()) {
+    if (!apply_mask(raw, params.mask, scratch.adjusted)) {
+      result.status = RowStatus::kNothingAllowed;
+      return result;
+    }
+    row = scratch.adjusted;
+  }
   if (params.adjusts_logits()) {
-    scratch.adjusted.assign(raw.begin(), raw.end());
+    if (params.mask.empty()) {
+      scratch.adjusted.assign(raw.begin(), raw.end());
+    }
     result.status = adjust_logits(scratch.adjusted, params, scratch.counts);
     if (result.status != RowStatus::kOk) {
       return result;
     }
     row = scratch.adjusted;
   }
-  result.token_id = choose_token(row, params, scratch);
+  choose_token(row, params, scratch, result);
   if (result.token_id < 0) {
     result.status = RowStatus::kNoCandidate;
   } else if (params.num_logprobs >= 0) {

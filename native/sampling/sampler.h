@@ -1,6 +1,7 @@
 // Logits -> token ids. Start here: `sample_rows` does everything for the rows of one step.
 //
-// Order: logit_bias, repetition penalty, presence and frequency penalty, temperature, top_k, top_p, min_p, draw.
+// Order: mask, logit_bias, repetition penalty, presence and frequency penalty, DRY, temperature, top_k, top_p, min_p,
+// typical_p, XTC, mirostat, draw.
 // docs/sampling.md explains each with numbers. A row's result depends on its logits and parameters only.
 #pragma once
 

@@ -7,13 +7,33 @@ from numpy.typing import NDArray
 
 # bind_sampling.cc
 
+DryTuple = tuple[float, float, int, int, Iterable[int]]
+WeighTuple = tuple[float, float, float, float | None, float, float]
 SamplingRowTuple = tuple[
-    float, int, float, float, float, float, float, int, int, int, list[tuple[int, float]], Iterable[int], Iterable[int]
+    float,
+    int,
+    float,
+    float,
+    float,
+    float,
+    float,
+    int,
+    int,
+    int,
+    list[tuple[int, float]],
+    Iterable[int],
+    Iterable[int],
+    DryTuple | None,
+    WeighTuple | None,
+    NDArray[np.uint32] | None,
 ]
-SamplingResultTuple = tuple[int, int, float, list[tuple[int, float]]]
+SamplingResultTuple = tuple[int, int, float, list[tuple[int, float]], float]
 
 def sample_rows(logits: NDArray[np.float32], rows: Sequence[SamplingRowTuple]) -> list[SamplingResultTuple]: ...
 def argmax_rows(logits: NDArray[np.float32]) -> list[int]: ...
+def find_token_logprobs(
+    logits: NDArray[np.float32], targets: NDArray[np.int32], num_top: int
+) -> list[SamplingResultTuple]: ...
 def log_softmax_at(logits: NDArray[np.float32], targets: NDArray[np.int32]) -> NDArray[np.float64]: ...
 def adjust_logits(logits: NDArray[np.float32], row: SamplingRowTuple) -> int: ...
 def philox4x32(counter: Sequence[int], key: Sequence[int]) -> list[int]: ...

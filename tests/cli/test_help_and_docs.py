@@ -13,7 +13,7 @@ import pytest
 import pelton
 from pelton.cli import app
 from pelton.cli import main as cli_main
-from pelton.cli.run import RUN_DEFAULTS
+from pelton.cli.run import HIDDEN_OPTIONS, RUN_DEFAULTS
 from pelton.core.config import EngineConfig
 from pelton.core.fields import get_option_specs
 from pelton.core.sampling_params import SamplingParams
@@ -61,7 +61,7 @@ def test_help_shows_range_and_default_of_a_field(cli) -> None:
 def test_every_sampling_and_engine_field_is_an_option_of_run(cli) -> None:
     text = cli.run("run", "--help").out
     names = [*get_option_specs(SamplingParams), *get_option_specs(EngineConfig)]
-    left_out = {"logprobs", "max_num_seqs"}  # nothing prints the first, and one prompt never needs the second
+    left_out = {*HIDDEN_OPTIONS, "max_num_seqs"}  # one prompt never needs the last
     flags = ["--no-kv-cache" if n == "use_kv_cache" else f"--{n.replace('_', '-')}" for n in names if n not in left_out]
     assert [flag for flag in flags if not re.search(rf"{flag}\b", text)] == []
 

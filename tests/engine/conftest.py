@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from pelton.core.config import EngineConfig
 from pelton.core.errors import InvalidParameterError
 from pelton.core.model_config import ModelConfig, RopeConfig
-from pelton.core.outputs import TokenLogprobs
+from pelton.core.outputs import RequestOutput, TokenLogprobs
 from pelton.core.request import Request
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
+from pelton.engine.async_engine import AsyncEngine
+from pelton.engine.core import EngineCore
 from pelton.engine.llm import LLM
 from pelton.engine.parts import EngineParts
 from pelton.text.chat_template import ChatTemplate
@@ -112,7 +115,19 @@ def follow(script: Sequence[int]) -> Callable[[Request], int]:
     return lambda request: script[len(request.output_token_ids)]
 
 
-def make_llm(
+def make_llm(choose: Callable[[Request], int] | Sequence[int], **options: object) -> LLM:
+    """An LLM whose model is a script; `options` are those of `make_parts` and fields of EngineConfig."""
+    parts, config = make_parts(choose, **options)
+    return LLM.from_parts(parts, config)
+
+
+def make_async_engine(choose: Callable[[Request], int] | Sequence[int], **options: object) -> AsyncEngine:
+    """An AsyncEngine whose model is a script; options as for `make_llm`."""
+    parts, config = make_parts(choose, **options)
+    return AsyncEngine.from_parts(parts, config)
+
+
+def make_parts(
     choose: Callable[[Request], int] | Sequence[int],
     *,
     tokenizer: ByteTokenizer | None = None,
@@ -120,8 +135,8 @@ def make_llm(
     model_context: int = 128,
     num_blocks: int = 64,
     **options: object,
-) -> LLM:
-    """An LLM whose model is a script; `options` are fields of EngineConfig."""
+) -> tuple[EngineParts, EngineConfig]:
+    """The parts of an engine whose model is a script; `options` are fields of EngineConfig."""
     tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
     model_config = ModelConfig(
         model_type="fake",
@@ -140,8 +155,7 @@ def make_llm(
     )
     chat_template = None if template is None else ChatTemplate(template, bos_token="<s>", eos_token="")
     runner = ScriptedRunner(choose if callable(choose) else follow(choose), num_blocks=num_blocks)
-    parts = EngineParts(model_config, tokenizer, chat_template, runner, load_ms=12.5)
-    return LLM.from_parts(parts, EngineConfig(**options))
+    return EngineParts(model_config, tokenizer, chat_template, runner, load_ms=12.5), EngineConfig(**options)
 
 
 class Kit:
@@ -152,11 +166,30 @@ class Kit:
     END_OF_TURN = END_OF_TURN
     make_tokenizer = ByteTokenizer
     make_llm = staticmethod(make_llm)
+    make_async_engine = staticmethod(make_async_engine)
 
     @staticmethod
-    def assert_idle(llm: LLM) -> None:
+    def run(test: Callable[[], Awaitable[None]]) -> None:
+        """Run a coroutine function to its end; a hang is a failure, not a wait for ever."""
+        asyncio.run(asyncio.wait_for(test(), 30))
+
+    @staticmethod
+    async def read(stream: AsyncIterator[RequestOutput]) -> list[RequestOutput]:
+        return [output async for output in stream]
+
+    @staticmethod
+    async def wait_until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0.001)
+
+    @staticmethod
+    def get_core(engine: LLM | AsyncEngine) -> EngineCore:
+        return engine._core if isinstance(engine, LLM) else engine._require_loaded().core
+
+    @staticmethod
+    def assert_idle(engine: LLM | AsyncEngine) -> None:
         """No request is left and all blocks are free."""
-        scheduler = llm._core.scheduler
+        scheduler = Kit.get_core(engine).scheduler
         scheduler.check_invariants()
         assert not scheduler.has_unfinished_requests
         assert scheduler.block_pool.num_free_blocks == scheduler.block_pool.num_blocks

@@ -83,7 +83,6 @@ def test_only_the_last_output_carries_the_result_and_it_is_that_of_generate(kit)
         "token_ids",
         "prompt_token_ids",
         "finish_reason",
-        "usage",
         "kv_cache_bytes",
         "seed",
         "logprobs",

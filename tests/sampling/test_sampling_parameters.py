@@ -47,11 +47,7 @@ def adjust(logits: object, params: SamplingParams, prompt=(), output=()) -> list
     array = np.array(logits, dtype=np.float32)
     row = make_row(params, prompt=prompt, output=output)
     expected = reference.adjust_logits(array, row)
-    status = _native.adjust_logits(
-        array,
-        (1.0, 0, 1.0, 0.0, params.repetition_penalty, params.presence_penalty, params.frequency_penalty, 0, 0, -1,
-         list(params.logit_bias.items()), prompt, output),
-    )  # fmt: skip
+    status = _native.adjust_logits(array, Sampler(len(array))._pack_row(row))
     assert status == 0
     assert array.tolist() == expected.tolist()
     return array.tolist()
@@ -186,6 +182,13 @@ DISABLED = {
     "presence_penalty": [0.0],
     "frequency_penalty": [0.0],
     "logit_bias": [{}, {1: 0.0}],
+    "typical_p": [1.0],
+    "xtc_probability": [0.0],
+    "mirostat": [0],
+    "dry_multiplier": [0.0],
+    "min_tokens": [0],
+    "allowed_token_ids": [None],
+    "bad_words": [()],
     "temperature": [1.0],
 }
 

@@ -14,8 +14,8 @@ import pytest
 from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
 from pelton.core.step_plan import SampledToken, ScheduledRequest, StepPlan, StepResult
-from pelton.scheduling.block_pool import BlockPool
-from pelton.scheduling.scheduler import Scheduler
+from pelton.scheduling.kv_manager import KvManager
+from pelton.scheduling.scheduler import Scheduler, SchedulerLimits
 
 VOCAB_SIZE = 1000
 
@@ -26,24 +26,34 @@ def hash_next_token(prompt: Sequence[int], output: Sequence[int], seed: int) -> 
 
 
 class ArithmeticRunner:
-    """Runs plans; `memory` maps (block, offset) to the (position, token) stored there."""
+    """Runs plans; `memory` maps (block, offset) to the (position, token) stored there.
 
-    def __init__(self, block_size: int) -> None:
+    A step claims to take `seconds_per_step`, half of it for each prompt of several tokens.
+    """
+
+    def __init__(self, block_size: int, seconds_per_step: float = 0.0) -> None:
         self.block_size = block_size
+        self.seconds_per_step = seconds_per_step
         self.memory: dict[tuple[int, int], tuple[int, int]] = {}
         self.plans: list[list[tuple[str, int, int]]] = []
 
     def run(self, plan: StepPlan) -> StepResult:
         self.plans.append([(s.request.request_id, s.start, len(s.token_ids)) for s in plan.scheduled])
+        for source, target in plan.block_copies:
+            for offset in range(self.block_size):
+                self.memory.pop((target, offset), None)
+                if (source, offset) in self.memory:
+                    self.memory[target, offset] = self.memory[source, offset]
         # All writes before all reads: two sequences that share a block by mistake must notice.
         for item in plan.scheduled:
             for position, token_id in enumerate(item.token_ids, start=item.start):
                 self.memory[self._get_slot(item, position)] = (position, token_id)
         sampled = {s.request.request_id: SampledToken(self._sample(s), None) for s in plan.scheduled if s.needs_sample}
-        return StepResult(sampled=sampled, model_s=0.0, sample_s=0.0)
+        num_prompts = sum(len(s.token_ids) > 1 for s in plan.scheduled)
+        return StepResult(sampled=sampled, model_s=self.seconds_per_step * (1 + num_prompts / 2), sample_s=0.0)
 
     def _get_slot(self, item: ScheduledRequest, position: int) -> tuple[int, int]:
-        return item.request.block_table[position // self.block_size], position % self.block_size
+        return item.block_table[position // self.block_size], position % self.block_size
 
     def _sample(self, item: ScheduledRequest) -> int:
         request = item.request
@@ -57,7 +67,7 @@ class ArithmeticRunner:
 
 
 def make_request(
-    request_id: str, prompt: Sequence[int], max_tokens: int, *, seed: int = 0, eos: Sequence[int] = ()
+    request_id: str, prompt: Sequence[int], max_tokens: int, *, seed: int = 0, eos: Sequence[int] = (), **fields: object
 ) -> Request:
     return Request(
         request_id=request_id,
@@ -67,18 +77,29 @@ def make_request(
         seed=seed,
         eos_token_ids=frozenset(eos),
         arrival_s=0.0,
+        **fields,
     )
 
 
 def make_scheduler(
-    num_blocks: int = 64, block_size: int = 4, *, chunk: int = 16, max_num_seqs: int = 8, use_kv_cache: bool = True
+    num_blocks: int = 64,
+    block_size: int = 4,
+    *,
+    chunk: int = 16,
+    max_num_seqs: int = 8,
+    use_kv_cache: bool = True,
+    use_prefix_cache: bool = True,
+    policy: str = "fcfs",
+    **options: object,
 ) -> Scheduler:
-    return Scheduler(
-        BlockPool(num_blocks, block_size),
+    limits = SchedulerLimits(
         max_num_batched_tokens=chunk,
         max_num_seqs=max_num_seqs,
         use_kv_cache=use_kv_cache,
+        policy=policy,
+        **options,
     )
+    return Scheduler(KvManager(num_blocks, block_size, use_prefix_cache=use_prefix_cache and use_kv_cache), limits)
 
 
 def compute_alone(prompt: Sequence[int], max_tokens: int, seed: int, eos: Sequence[int] = ()) -> list[int]:
@@ -114,7 +135,7 @@ class Kit:
 
     make_request = staticmethod(make_request)
     make_scheduler = staticmethod(make_scheduler)
-    make_runner: Callable[[int], ArithmeticRunner] = ArithmeticRunner
+    make_runner: Callable[..., ArithmeticRunner] = ArithmeticRunner
     compute_alone = staticmethod(compute_alone)
     run_step = staticmethod(run_step)
     run_all = staticmethod(run_all)

@@ -31,8 +31,8 @@ def test_decodes_come_first_and_prefill_chunks_follow_in_order_of_arrival(kit) -
     scheduler, runner = kit.make_scheduler(chunk=6), kit.make_runner(4)
     scheduler.add_request(kit.make_request("a", range(3), 5))
     kit.run_step(scheduler, runner)
-    scheduler.add_request(kit.make_request("b", range(8), 5))
-    scheduler.add_request(kit.make_request("c", range(5), 5))
+    scheduler.add_request(kit.make_request("b", range(20, 28), 5))
+    scheduler.add_request(kit.make_request("c", range(40, 45), 5))
     for _ in range(3):
         kit.run_step(scheduler, runner)
     assert runner.plans[1:] == [

@@ -240,5 +240,5 @@ def _require_plain(text: str) -> str:
 
 def _format_default(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(str(item) for item in value)
+        return ",".join(str(item).replace("\n", "\\n") for item in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

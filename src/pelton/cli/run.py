@@ -32,7 +32,10 @@ EXAMPLES = (
 # find an end; 1024 tokens are a long answer, and the closing line says when that ended it.
 RUN_DEFAULTS = {"temperature": 0.7, "top_p": 0.95, "max_tokens": 1024}
 
-SAMPLING_OPTIONS = OptionGroup.from_dataclass(SamplingParams, defaults=RUN_DEFAULTS, hidden=("logprobs",))
+# Nothing prints log-probabilities or more than one answer.
+HIDDEN_OPTIONS = ("logprobs", "prompt_logprobs", "n", "best_of")
+
+SAMPLING_OPTIONS = OptionGroup.from_dataclass(SamplingParams, defaults=RUN_DEFAULTS, hidden=HIDDEN_OPTIONS)
 ENGINE_OPTIONS = make_engine_options("max_num_seqs")
 
 

@@ -36,8 +36,8 @@ class EngineConfig:
     max_num_seqs: int = option(256, "Most requests computed in one step.", minimum=1, maximum=4096)
     max_step_ms: float | None = option(
         None,
-        "While tokens are generated, prompts get so many tokens a step that it takes about this long; unset takes "
-        "twice the time of a step without prompts.",
+        "While tokens are generated, prompts get as many tokens a step as keep it about this short; unset takes twice "
+        "the time of a step without prompts.",
         minimum=0.0,
         exclusive_minimum=True,
         maximum=3_600_000.0,

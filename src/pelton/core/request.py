@@ -40,6 +40,8 @@ class Request:
     until the leader's prompt is computed and then takes its K/V over. `num_cached_tokens` and `cache_miss` say what
     the first admission reused and why no more; `cache_miss` is None if all but the last prompt token was reused.
     `mirostat_mu` and `constraint` are the state of sampling; they survive a preemption, as the output does.
+    `prompt_logprobs` grows with the prompt if `params` ask for it; its first entry is None, as nothing comes before the
+    first token.
     """
 
     request_id: str
@@ -64,14 +66,26 @@ class Request:
     constraint: TokenConstraint | None = None
     mirostat_mu: float | None = None
     prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
-    # The scheduler's own: the order of arrival, and the chained hashes of the full blocks hashed so far.
+    # The scheduler's own: the order of arrival, the chained hashes of full blocks as far as they were needed, and how
+    # many blocks the prefix index was told of.
     arrival_number: int = 0
     block_hashes: list[bytes] = field(default_factory=list)
+    num_indexed_blocks: int = 0
 
     @property
     def num_tokens(self) -> int:
         """Prompt and output tokens known so far."""
         return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Order of service: the smaller one goes first. Unique among the requests of one scheduler."""
+        return self.priority, self.arrival_number
+
+    @property
+    def is_prompt_computed(self) -> bool:
+        """Whether the K/V of all prompt tokens are stored."""
+        return self.num_computed_tokens >= len(self.prompt_token_ids)
 
     def get_token_ids(self, start: int, stop: int) -> list[int]:
         """Token ids of positions [start, stop) over prompt followed by output."""

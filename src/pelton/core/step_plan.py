@@ -42,20 +42,23 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """A new token of one request; `logprobs` only if the request asked for them."""
+    """A new token of one request; `logprobs` and mirostat's bound for the next token only if the request has them."""
 
     token_id: int
     logprobs: TokenLogprobs | None
+    mirostat_mu: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """New tokens by request id. `model_s` and `sample_s` are seconds spent in the model and in sampling.
 
-    `failed` has the requests that cannot go on, with the reason; they gain no token.
+    `failed` says of requests that cannot go on why; they have no token. `prompt_logprobs` continues a request's
+    `prompt_logprobs` by what this step computed of its prompt.
     """
 
     sampled: Mapping[str, SampledToken]
     model_s: float
     sample_s: float
     failed: Mapping[str, str] = field(default_factory=dict)
+    prompt_logprobs: Mapping[str, list[TokenLogprobs]] = field(default_factory=dict)

@@ -5,7 +5,7 @@ It knows token ids only: no text, no files, no threads. Entry point: `EngineCore
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,8 +14,8 @@ from pelton.core.errors import PeltonError
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
-from pelton.scheduling.block_pool import BlockPool
-from pelton.scheduling.scheduler import Scheduler
+from pelton.scheduling.kv_manager import KvManager
+from pelton.scheduling.scheduler import Scheduler, SchedulerLimits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,10 +78,18 @@ class EngineCore:
         self.num_steps = 0
         self.native_s = 0.0
         self.scheduler = Scheduler(
-            BlockPool(runner.num_blocks, runner.block_size),
-            max_num_batched_tokens=config.prefill_chunk,
-            max_num_seqs=config.max_num_seqs,
-            use_kv_cache=config.use_kv_cache,
+            KvManager(
+                runner.num_blocks,
+                runner.block_size,
+                use_prefix_cache=config.use_prefix_cache and config.use_kv_cache,
+            ),
+            SchedulerLimits(
+                max_num_batched_tokens=config.prefill_chunk,
+                max_num_seqs=config.max_num_seqs,
+                max_step_s=None if config.max_step_ms is None else config.max_step_ms / 1000,
+                policy=config.scheduling_policy,
+                use_kv_cache=config.use_kv_cache,
+            ),
         )
 
     @property
@@ -101,14 +109,18 @@ class EngineCore:
         """Drop a request and free its blocks; False if it is unknown or finished."""
         return self.scheduler.abort_request(request_id)
 
-    def step(self, *, isolates_errors: bool = False) -> StepOutcome:
-        """Compute one step.
+    def step(
+        self, *, isolates_errors: bool = False, on_planned: Callable[[StepPlan], None] | None = None
+    ) -> StepOutcome:
+        """Compute one step; `on_planned` is called between planning and computing it.
 
         A step that raises has changed no request's tokens; it can be repeated, or everything dropped by `reset`.
         With `isolates_errors` a step in which the runner raises an `Exception` is computed again, request by request,
         and only those that raise once more fail; the others get the tokens they would have had.
         """
         plan = self.scheduler.schedule()
+        if on_planned is not None:
+            on_planned(plan)
         result = self._run_isolated(plan) if isolates_errors else self.runner.run(plan)
         updated = self.scheduler.update(plan, result)
         self.num_steps += 1
@@ -132,7 +144,12 @@ class EngineCore:
             model_s=sum(result.model_s for result in results),
             sample_s=sum(result.sample_s for result in results),
             failed={name: reason for result in results for name, reason in result.failed.items()},
+            prompt_logprobs={name: found for result in results for name, found in result.prompt_logprobs.items()},
         )
+
+    def clear_prefix_cache(self) -> None:
+        """Forget what free KV blocks hold; needed before anything but a step writes into them."""
+        self.scheduler.clear_prefix_cache()
 
     def reset(self) -> None:
         """Abort all requests and free all blocks, whatever interrupted the last step."""
@@ -140,8 +157,8 @@ class EngineCore:
 
 
 def _split(plan: StepPlan) -> list[StepPlan]:
-    """One plan per request."""
-    return [StepPlan((item,)) for item in plan.scheduled]
+    """One plan per request; the copies come before all of them, and making them again changes nothing."""
+    return [StepPlan((item,), () if i else plan.block_copies) for i, item in enumerate(plan.scheduled)]
 
 
 def _describe(error: Exception) -> str:

@@ -160,8 +160,9 @@ class EngineThread:
                     if waiter is not None:
                         waiters.append(waiter)
                 self._note_started()
-            wake_all(waiters)
+            # In this order: who has its result finds figures that contain it.
             self._stats = self._table.make_stats()
+            wake_all(waiters)
 
     def _take_messages(self) -> list[_Arrival | _Abort | _Call] | None:
         """Wait for something to do; None when the thread must end."""

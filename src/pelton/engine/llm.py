@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pelton.loading.pull import ProgressCallback
+    from pelton.sampling.beam_search import BeamSearchParams, BeamSequence
 
 ParamsArgument = SamplingParams | Iterable[SamplingParams] | None
 # How many requests may be unfinished or wait for their turn to be yielded, per request of a full batch.
@@ -200,6 +201,12 @@ class LLM:
         self._check_open()
         return self._stream(self._preparer.prepare_chat(messages, params, options))
 
+    def beam_search(self, prompt: Prompt, params: BeamSearchParams | None = None) -> list[BeamSequence]:
+        """The likeliest continuations of a prompt, best first; see `sampling/beam_search.py`. Raises as `generate`."""
+        from pelton.sampling.beam_search import BeamSearchParams, beam_search
+
+        return beam_search(self, prompt, BeamSearchParams() if params is None else params)
+
     def score(self, token_ids: Sequence[int], first: int = 1) -> npt.NDArray[np.float64]:
         """Natural log-probability of each of `token_ids[first:]` given all tokens before it: [len - first] f64.
 
@@ -215,6 +222,7 @@ class LLM:
             raise InvalidParameterError("first", first, f"1 to {len(checked) - 1}, the last of the token ids")
         with self._exclusive_use(), self._step_lock:
             self._check_open()
+            self._core.clear_prefix_cache()
             return self.runner.score(checked, first)
 
     def _prepare(

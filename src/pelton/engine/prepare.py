@@ -7,22 +7,33 @@ Entry point: `RequestPreparer.prepare`.
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from pelton.core.errors import InvalidParameterError
+from pelton.core.errors import ContextLengthError, InvalidParameterError
 from pelton.core.request_options import DEFAULT_REQUEST_OPTIONS, RequestOptions
 from pelton.core.sampling_params import SamplingParams
+from pelton.core.token_constraint import TokenConstraint
 from pelton.engine.prompts import EncodedPrompt, Message, Prompt, PromptEncoder
+from pelton.sampling.resolve import ParamsResolver
+
+if TYPE_CHECKING:
+    from pelton.structure.compiler import StructureCompiler
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A checked request: `params` fit the model's vocabulary, `prompt` fits its context."""
+    """A checked request: `params` fit the model's vocabulary, `prompt` fits its context.
+
+    `constraints` has one entry per choice if `params.structure` asks for a structure, else none.
+    """
 
     prompt: EncodedPrompt
     params: SamplingParams
     options: RequestOptions = DEFAULT_REQUEST_OPTIONS
+    constraints: tuple[TokenConstraint, ...] = ()
 
     def arriving_at(self, arrival_s: float) -> PreparedRequest:
         """The same request with another time of arrival (`time.perf_counter()`)."""
@@ -34,15 +45,25 @@ class RequestPreparer:
     """Prepares requests for one model."""
 
     encoder: PromptEncoder
+    resolver: ParamsResolver = field(init=False)
+    # The one compiler of this engine, made when the first structure is asked for.
+    _compilers: list[StructureCompiler] = field(init=False, default_factory=list)
+    _compiler_lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resolver", ParamsResolver(self.encoder.tokenizer))
 
     def check_params(self, params: SamplingParams | None) -> SamplingParams:
-        """Return `params`, or the defaults; raise `InvalidParameterError` if they do not fit this model."""
+        """Return `params`, or the defaults, with token ids in place of strings.
+
+        Raises `InvalidParameterError` if they do not fit this model.
+        """
         if params is None:
             return SamplingParams()
         if not isinstance(params, SamplingParams):
             raise InvalidParameterError("params", params, "SamplingParams")
         params.check_vocabulary(self.encoder.vocab_size)
-        return params
+        return self.resolver.resolve(params)
 
     def prepare(
         self,
@@ -54,7 +75,8 @@ class RequestPreparer:
     ) -> PreparedRequest:
         """Check and encode a text or token ids; `name` is what errors call the prompt.
 
-        Raises `InvalidParameterError`, or `ContextLengthError` for a prompt that leaves no room for a token.
+        Raises `InvalidParameterError`, `ContextLengthError` for a prompt that leaves no room for a token, or
+        `StructureError` for a structure that cannot be used.
         """
         checked = self.check_params(params)
         return self._finish(self.encoder.encode(prompt, name), checked, options)
@@ -79,7 +101,26 @@ class RequestPreparer:
     def _finish(self, prompt: EncodedPrompt, params: SamplingParams, options: RequestOptions | None) -> PreparedRequest:
         if options is not None and not isinstance(options, RequestOptions):
             raise InvalidParameterError("options", options, "RequestOptions")
-        return PreparedRequest(prompt, params, DEFAULT_REQUEST_OPTIONS if options is None else options)
+        num_free = self.encoder.context_length - len(prompt.token_ids)
+        if params.min_tokens > num_free:
+            raise ContextLengthError("min_tokens", params.min_tokens, f"at most {num_free}, what the context has left")
+        constraints = self._compile(params)
+        return PreparedRequest(prompt, params, DEFAULT_REQUEST_OPTIONS if options is None else options, constraints)
+
+    def _compile(self, params: SamplingParams) -> tuple[TokenConstraint, ...]:
+        """A constraint for every choice, each with a state of its own."""
+        if params.structure is None:
+            return ()
+        return tuple(self._get_compiler().compile(params.structure) for _ in range(params.num_choices))
+
+    def _get_compiler(self) -> StructureCompiler:
+        with self._compiler_lock:
+            if not self._compilers:
+                # Here and not above: structured output is a library that most requests do without.
+                from pelton.structure.compiler import StructureCompiler
+
+                self._compilers.append(StructureCompiler(self.encoder.tokenizer))
+            return self._compilers[0]
 
 
 def pair_params(

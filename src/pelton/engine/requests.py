@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pelton.core.outputs import RequestOutput
 from pelton.core.request import Request, RequestStatus
 from pelton.core.sampling_params import MAX_SEED, SamplingParams
+from pelton.core.step_plan import StepPlan
 from pelton.engine.core import EngineCore, StepOutcome
 from pelton.engine.prepare import PreparedRequest
 from pelton.engine.request_group import EngineFacts, RequestGroup
@@ -90,6 +91,7 @@ class RequestTable:
             num_steps=self._core.num_steps,
             busy_s=self.busy_s,
             native_s=self._core.native_s,
+            scheduler=self._core.scheduler.stats(),
         )
 
     def add(self, key: str, prepared: PreparedRequest, *, is_streamed: bool = True) -> None:
@@ -143,10 +145,9 @@ class RequestTable:
         start_s = time.perf_counter()
         outputs = self._end_late_requests(start_s) if self._deadlines else []
         if self._groups:
-            outcome = self._core.step(isolates_errors=isolates_errors)
+            on_planned = self._note_started if self._queued else None
+            outcome = self._core.step(isolates_errors=isolates_errors, on_planned=on_planned)
             self.num_scheduled = len(outcome.plan.scheduled)
-            if self._queued:
-                self._note_started(outcome)
             self._push(outcome, outputs)
         self.busy_s += time.perf_counter() - start_s
         return outputs
@@ -189,8 +190,8 @@ class RequestTable:
                     self._add_outputs(group, group.finish_choice(index, None, delta, now_s), outputs)
         return outputs
 
-    def _note_started(self, outcome: StepOutcome) -> None:
-        for item in outcome.plan.scheduled:
+    def _note_started(self, plan: StepPlan) -> None:
+        for item in plan.scheduled:
             group = self._queued.pop(item.request.request_id, None)
             if group is not None:
                 num_tokens = len(group.prepared.prompt.token_ids)
@@ -207,7 +208,7 @@ class RequestTable:
 
     def _make_requests(self, key: str, prepared: PreparedRequest) -> list[Request]:
         """One scheduler request per choice; all but the first wait for the first one's prompt."""
-        prompt, options = prepared.prompt, prepared.options
+        prompt, options, constraints = prepared.prompt, prepared.options, prepared.constraints
         params = _get_choice_params(prepared.params)
         num_free = self._context_length - len(prompt.token_ids)
         seed = _pick_seed() if params.seed is None else params.seed
@@ -217,7 +218,8 @@ class RequestTable:
                 Request(
                     request_id=key if index == 0 else f"{key}-{index}",
                     prompt_token_ids=prompt.token_ids,
-                    params=params,
+                    # A prompt's log-probabilities are needed once.
+                    params=params if index == 0 else dataclasses.replace(params, prompt_logprobs=None),
                     max_tokens=num_free if params.max_tokens is None else min(params.max_tokens, num_free),
                     seed=(seed + index) & MAX_SEED,
                     eos_token_ids=frozenset() if params.ignore_eos else self._tokenizer.eos_token_ids,
@@ -226,6 +228,7 @@ class RequestTable:
                     tenant=options.tenant,
                     cache_salt=options.cache_salt,
                     leader=requests[0] if requests else None,
+                    constraint=constraints[index] if constraints else None,
                 )
             )
         return requests

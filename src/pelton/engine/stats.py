@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pelton.scheduling.stats import SchedulerStats
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
@@ -11,7 +13,7 @@ class EngineStats:
 
     `num_queued_requests` and `num_queued_tokens` (prompt tokens) wait for their first step; `num_unfinished` counts
     requests that run or wait, those with several choices once. `busy_s` are the seconds spent in steps, `native_s` the
-    part of them in which the model and sampling ran.
+    part of them in which the model and sampling ran. `scheduler` is None before the first step.
     """
 
     num_unfinished: int = 0
@@ -23,6 +25,7 @@ class EngineStats:
     num_steps: int = 0
     busy_s: float = 0.0
     native_s: float = 0.0
+    scheduler: SchedulerStats | None = None
 
     @property
     def python_share(self) -> float:

@@ -6,7 +6,7 @@ Entry point: `ModelRunner.run`.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,12 @@ from pelton.core.errors import ConfigError, InvalidParameterError
 from pelton.core.model_config import ModelConfig
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
+from pelton.execution.constraint_masks import ConstraintMasks, MaskOrError, accept_tokens
 from pelton.execution.kv_size import choose_num_blocks, read_free_bytes
+from pelton.execution.logit_rows import LogitRows, choose_logit_rows
 from pelton.loading.model import LoadedModel
 from pelton.sampling.logprobs import log_softmax_at
+from pelton.sampling.masks import MaskMaker
 from pelton.sampling.row import SamplingRow
 from pelton.sampling.sampler import Sampler
 
@@ -45,7 +48,10 @@ class ModelRunner:
         self.num_blocks = self._cache.num_blocks
         self.kv_bytes_per_block = self._cache.bytes_per_block
         # A model may have more rows of logits than tokens: padding that must never be drawn.
-        self._sampler = Sampler(model.tokenizer.vocab_size)
+        self._sampler = Sampler(min(model.tokenizer.vocab_size, model.config.vocab_size))
+        self._mask_maker = MaskMaker(self._sampler.vocab_size)
+        # Constraints count tokens as the tokenizer does.
+        self._constraint_masks = ConstraintMasks(model.tokenizer.vocab_size)
 
     @property
     def vocab_size(self) -> int:
@@ -53,24 +59,52 @@ class ModelRunner:
         return self._config.vocab_size
 
     def run(self, plan: StepPlan) -> StepResult:
-        """Compute the plan's tokens and sample a token for each request that needs one."""
+        """Compute the plan's tokens and sample a token for each request that needs one.
+
+        A request from whose logits no token can be drawn is in `failed` of the result; the others go on. An exception
+        leaves the requests as they were.
+        """
         start_s = time.perf_counter()
         for source, target in plan.block_copies:
             self._cache.copy_block(source, target)
-        batch = _build_batch(plan)
-        logits = self._program.run(self._cache, *batch)
+        rows = choose_logit_rows(plan)
+        pending = self._constraint_masks.start(rows.requests)
+        try:
+            logits = self._program.run(self._cache, *_build_batch(plan), rows.batch_rows)
+        finally:
+            masks = {} if pending is None else pending.result()
         model_end_s = time.perf_counter()
-        sampled = self._sample(plan, logits)
-        return StepResult(sampled, model_end_s - start_s, time.perf_counter() - model_end_s)
-
-    def _sample(self, plan: StepPlan, logits: npt.NDArray[np.float32]) -> dict[str, SampledToken]:
-        requests = [s.request for s in plan.scheduled if s.needs_sample]
-        if not requests:
-            return {}
         if self._sampler.vocab_size != self.vocab_size:
             logits = np.ascontiguousarray(logits[:, : self._sampler.vocab_size])
-        tokens = self._sampler.sample(logits, [SamplingRow.from_request(r) for r in requests])
-        return {request.request_id: token for request, token in zip(requests, tokens, strict=True)}
+        prompt_logprobs, failed = rows.find_prompt_logprobs(logits)
+        sampled = self._sample(rows, logits, masks, failed)
+        # Last: a step that raised before can be repeated.
+        failed |= accept_tokens(rows.requests, sampled)
+        return StepResult(sampled, model_end_s - start_s, time.perf_counter() - model_end_s, failed, prompt_logprobs)
+
+    def _sample(
+        self,
+        rows: LogitRows,
+        logits: npt.NDArray[np.float32],
+        masks: Mapping[str, MaskOrError],
+        failed: dict[str, str],
+    ) -> dict[str, SampledToken]:
+        """Sample the rows that ask for it; `failed` gains the requests that have no token."""
+        sampling_rows = []
+        for request in rows.requests:
+            mask = masks.get(request.request_id)
+            if isinstance(mask, str):
+                failed[request.request_id] = mask
+                mask = None
+            sampling_rows.append(SamplingRow.from_request(request, self._mask_maker.make(request, mask)))
+        results = self._sampler.sample_each(rows.select_samples(logits), sampling_rows)
+        sampled: dict[str, SampledToken] = {}
+        for request, result in zip(rows.requests, results, strict=True):
+            if not isinstance(result, SampledToken):
+                failed.setdefault(request.request_id, str(result))
+            elif request.request_id not in failed:
+                sampled[request.request_id] = result
+        return sampled
 
     def score(self, token_ids: Sequence[int], first: int = 1) -> npt.NDArray[np.float64]:
         """Natural-log probability of token_ids[i] given all before it, for i from `first` to the end.
@@ -103,12 +137,21 @@ class ModelRunner:
                 scores[wanted[0] + 1 - first : wanted[-1] + 2 - first] = log_softmax_at(logits, ids[wanted + 1])
         return scores
 
+    def get_kv_block(self, block_id: int) -> bytes:
+        """What a KV block holds, all layers, as it lies in memory. ValueError for a block that does not exist."""
+        return self._cache.get_block(block_id)
+
+    def set_kv_block(self, block_id: int, data: bytes) -> None:
+        """Write what `get_kv_block` gave. ValueError for a block that does not exist or another number of bytes."""
+        self._cache.set_block(block_id, data)
+
     def get_node_times(self) -> list[NodeTime]:
         """(kind, seconds, bytes, operations) of every node of the last step, in order."""
         return self._program.timings()
 
     def close(self) -> None:
         """Give weights and KV cache back; the runner cannot run afterwards."""
+        self._constraint_masks.close()
         del self._program, self._cache
 
 
@@ -123,21 +166,18 @@ def _make_cache(model: ModelConfig, config: EngineConfig) -> KvCache:
         raise ConfigError(f"the KV cache of {num_blocks} blocks cannot be had from this machine's memory") from error
 
 
-def _build_batch(plan: StepPlan) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
-    """Arrays of `Program.run` for a plan: token ids, cu_seqlens, context lengths, block tables, sampled rows."""
+def _build_batch(plan: StepPlan) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Arrays of `Program.run` for a plan: token ids, cu_seqlens, context lengths, block tables."""
     scheduled = plan.scheduled
     token_ids: list[int] = []
     cu_seqlens = [0]
     contexts: list[int] = []
-    samples: list[int] = []
     width = 1
     for item in scheduled:
         token_ids += item.token_ids
         cu_seqlens.append(len(token_ids))
         contexts.append(item.start + len(item.token_ids))
         width = max(width, len(item.block_table))
-        if item.needs_sample:
-            samples.append(len(token_ids) - 1)
     tables = np.zeros((len(scheduled), width), np.int32)
     for row, item in enumerate(scheduled):
         tables[row, : len(item.block_table)] = item.block_table
@@ -146,5 +186,4 @@ def _build_batch(plan: StepPlan) -> tuple[IntArray, IntArray, IntArray, IntArray
         np.array(cu_seqlens, np.int32),
         np.array(contexts, np.int32),
         tables,
-        np.array(samples, np.int32),
     )

@@ -23,7 +23,7 @@ from pelton.models.registry import get_family
 from pelton.text.chat_template import ChatTemplate
 from pelton.text.gguf_vocab import build_gguf_tokenizer
 from pelton.text.tokenizer import Tokenizer
-from pelton.text.tokenizer_json import load_tokenizer_json
+from pelton.text.tokenizer_json import load_chat_template, load_tokenizer_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,11 @@ def _read_vocab_size(file: GgufFile) -> int:
 
 
 def _load_text(path: Path, metadata: Mapping[str, object]) -> tuple[Tokenizer, ChatTemplate | None]:
-    """Tokenizer and template from the file's own metadata; a tokenizer.json beside it serves a file without."""
+    """Tokenizer and template from the file's own metadata.
+
+    A tokenizer.json beside it serves a file without a tokenizer, and chat_template.jinja or tokenizer_config.json one
+    without a template.
+    """
     beside = path.parent / "tokenizer.json"
     if "tokenizer.ggml.model" not in metadata and beside.is_file():
         tokenizer = load_tokenizer_json(beside)
@@ -88,17 +92,9 @@ def _load_text(path: Path, metadata: Mapping[str, object]) -> tuple[Tokenizer, C
         tokenizer = build_gguf_tokenizer(metadata)
     source = metadata.get("tokenizer.chat_template")
     if source is None:
+        source = load_chat_template(path.parent)
+    if source is None:
         return tokenizer, None
     if not isinstance(source, str):
         raise ModelFileError(f"{path}: metadata key tokenizer.chat_template is not a string")
-
-    def text_of(token_id: int | None) -> str:
-        return "" if token_id is None else tokenizer.piece(token_id)
-
-    eos = metadata.get("tokenizer.ggml.eos_token_id")
-    template = ChatTemplate(
-        source,
-        bos_token=text_of(tokenizer.bos_token_id),
-        eos_token=text_of(eos if isinstance(eos, int) and 0 <= eos < tokenizer.vocab_size else None),
-    )
-    return tokenizer, template
+    return tokenizer, ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)

@@ -1,48 +1,90 @@
 """`Scheduler`: decides which tokens of which requests the next step computes.
 
 There are no phases. Every request has `num_computed_tokens` (K/V stored) and `num_tokens` (known); each step moves the
-first towards the second, and when they meet a new token is sampled. Chunked prefill, decode and the recomputation
-after a preemption are all this one rule. It must not know text, models or memory; entry point: `Scheduler.schedule`.
+first towards the second, and when they meet a new token is sampled. Chunked prefill, decode, the reuse of a cached
+prefix and the recomputation after a preemption are all this one rule. It must not know text, models or memory; blocks
+are `kv_manager`'s matter, the order of service `policies`', the length of a step `step_budget`'s. Entry point:
+`Scheduler.schedule`.
 
-Order of service is order of arrival: `running` followed by `waiting` is always the order in which requests were added.
 A running request owns blocks for all tokens it knew when it was last scheduled. When a request needs one more block
-and none is free, the newest running request is preempted: it gives its blocks back, keeps its output and later
-recomputes everything. The oldest request is never preempted, so the engine always moves.
+and none is free, a running request is preempted: it gives its blocks back, keeps its output and later recomputes what
+is no longer cached. Whoever grew last has not been preempted and gains a token, so the engine always moves.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from pelton.core.errors import ContextLengthError, InvalidParameterError
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_plan import SampledToken, ScheduledRequest, StepPlan, StepResult
 from pelton.scheduling.block_pool import BlockPool
+from pelton.scheduling.deferred import DeferredRequests
+from pelton.scheduling.kv_manager import KvManager
+from pelton.scheduling.policies import make_policy
+from pelton.scheduling.prompt_logprobs import add_prompt_logprobs, limit_prompt_chunk
+from pelton.scheduling.stats import PrefixCounters, SchedulerStats
+from pelton.scheduling.step_budget import StepBudget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """What a step may hold, and who goes first.
+
+    `max_num_batched_tokens` bounds the prompt tokens of a step; requests with a single token left (decodes) come on
+    top, at most `max_num_seqs` of them. `max_step_s`: see `StepBudget`. Without `use_kv_cache` every scheduled request
+    computes its whole sequence from position 0, in one step however long it is; further requests join while the total
+    stays within the bound.
+    """
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_step_s: float | None = None
+    policy: str = "fcfs"
+    use_kv_cache: bool = True
+
+    def __post_init__(self) -> None:
+        limits = {"max_num_batched_tokens": self.max_num_batched_tokens, "max_num_seqs": self.max_num_seqs}
+        for name, value in limits.items():
+            if value < 1:
+                raise InvalidParameterError(name, value, "at least 1")
 
 
 class Scheduler:
     """Owner of all requests that are not finished; the only one that changes a `Request`.
 
-    `max_num_batched_tokens` bounds the prefill tokens of a step; requests with a single token left (decodes) come on
-    top, at most `max_num_seqs` of them. Without `use_kv_cache` every scheduled request computes its whole sequence from
-    position 0, in one step however long it is; further requests join while the total stays within the bound.
+    `clock` gives the seconds of `Request.first_scheduled_s`.
     """
 
     def __init__(
-        self, block_pool: BlockPool, *, max_num_batched_tokens: int, max_num_seqs: int, use_kv_cache: bool = True
+        self, kv_manager: KvManager, limits: SchedulerLimits, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        for name, value in (("max_num_batched_tokens", max_num_batched_tokens), ("max_num_seqs", max_num_seqs)):
-            if value < 1:
-                raise InvalidParameterError(name, value, "at least 1")
-        self.block_pool = block_pool
+        self.kv = kv_manager
         self.num_preemptions = 0
-        self._max_num_batched_tokens = max_num_batched_tokens
-        self._max_num_seqs = max_num_seqs
-        self._use_kv_cache = use_kv_cache
+        self._limits = limits
+        self._clock = clock
+        self._policy = make_policy(limits.policy)
+        self._budget = StepBudget(limits.max_step_s)
+        self._num_arrivals = 0
+        self._counters = PrefixCounters()
+        # Cleared while a method changes several tables, so that `reset` knows whether one was cut short.
+        self._is_consistent = True
+        self._clear()
+
+    def _clear(self) -> None:
         self._requests: dict[str, Request] = {}
-        self._running: list[Request] = []
-        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []  # by rank
+        self._policy = make_policy(self._limits.policy)
+        self._deferred = DeferredRequests()
+        self._num_preempted_waiting = 0
+
+    @property
+    def block_pool(self) -> BlockPool:
+        """The blocks that requests get."""
+        return self.kv.pool
 
     @property
     def num_running(self) -> int:
@@ -51,8 +93,8 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Requests that wait for their first step, or for blocks after a preemption."""
-        return len(self._waiting)
+        """Requests that wait for their first step, for another request's prompt, or for blocks after a preemption."""
+        return self._policy.num_waiting + len(self._deferred)
 
     @property
     def has_unfinished_requests(self) -> bool:
@@ -62,26 +104,24 @@ class Scheduler:
     def add_request(self, request: Request) -> None:
         """Queue a new request.
 
-        Raises `InvalidParameterError` for an id that is in use, an empty prompt or max_tokens below 1, and
-        `ContextLengthError` for a request that would not fit the KV cache even alone.
+        Raises `InvalidParameterError` for an id that is in use, an empty prompt, max_tokens below 1 or a leader that
+        was not added before or has another prompt, and `ContextLengthError` for a request that would not fit the KV
+        cache even alone.
         """
-        if request.request_id in self._requests:
-            raise InvalidParameterError("request_id", request.request_id, "an id that is not in use")
-        num_prompt_tokens = len(request.prompt_token_ids)
-        if num_prompt_tokens < 1:
-            raise InvalidParameterError("prompt_token_ids", request.prompt_token_ids, "at least 1 token")
-        if request.max_tokens < 1:
-            raise InvalidParameterError("max_tokens", request.max_tokens, "at least 1")
-        # The last token is only sampled: its K/V are never stored.
-        num_slots = num_prompt_tokens + request.max_tokens - 1
-        if num_slots > self.block_pool.num_slots:
-            raise ContextLengthError(
-                "prompt tokens + max_tokens",
-                num_prompt_tokens + request.max_tokens,
-                f"at most {self.block_pool.num_slots + 1} (the KV cache has {self.block_pool.num_slots} token slots)",
-            )
+        self._check_new(request)
+        self._is_consistent = False
+        self._num_arrivals += 1
+        request.arrival_number = self._num_arrivals
         self._requests[request.request_id] = request
-        self._waiting.append(request)
+        leader = request.leader
+        if self._limits.use_kv_cache:
+            self.kv.join_leader(request)
+            if leader is not None and not leader.status.is_finished and not leader.is_prompt_computed:
+                self._deferred.add(request, leader)
+                self._is_consistent = True
+                return
+        self._policy.add_waiting(request)
+        self._is_consistent = True
 
     def abort_request(self, request_id: str) -> bool:
         """Drop a request in whatever state it is and free its blocks; False if no such request is unfinished."""
@@ -93,189 +133,335 @@ class Scheduler:
         A step already planned may still contain the request; `update` then ignores it. False if unknown or finished.
         """
         assert status.is_finished, f"{status} does not end a request"
-        request = self._requests.pop(request_id, None)
+        request = self._requests.get(request_id)
         if request is None:
             return False
-        if request.status is RequestStatus.RUNNING:
-            self._running.remove(request)
-        else:
-            self._waiting.remove(request)
+        self._is_consistent = False
         self._close(request, status)
+        self._is_consistent = True
         return True
 
     def reset(self) -> None:
-        """Abort everything and make all blocks free, even if an exception cut one of the other methods short."""
-        for request in self._requests.values():
-            request.status = RequestStatus.ABORTED
-            request.block_table = []
-        self._requests.clear()
-        self._running.clear()
-        self._waiting.clear()
-        self.block_pool.reset()
+        """Abort everything and make all blocks free, even if an exception cut one of the other methods short.
+
+        What is cached stays so, unless the tables cannot be trusted.
+        """
+        is_sound = self._is_consistent
+        if is_sound:
+            try:
+                for request_id in list(self._requests):
+                    self.abort_request(request_id)
+            except ValueError:  # the pool says that a block was released twice
+                is_sound = False
+        if not is_sound or self.block_pool.num_free_blocks != self.block_pool.num_blocks:
+            for request in self._requests.values():
+                request.status = RequestStatus.ABORTED
+                request.block_table = []
+            self.kv.reset()
+        self._clear()
+        self._is_consistent = True
+
+    def clear_prefix_cache(self) -> None:
+        """Forget what free blocks hold, because somebody else is going to write into them."""
+        self.kv.clear_prefix_cache()
 
     def schedule(self) -> StepPlan:
-        """Plan the next step: decodes, then unfinished prefills, then waiting requests, each in order of arrival.
+        """Plan the next step: decodes by rank, then prompt tokens in the policy's order, for running and new requests.
 
         Takes blocks from the pool and may preempt. Planning again without `update` gives the same tokens again.
         """
-        if not self._use_kv_cache:
-            return self._schedule_whole_sequences()
-        scheduled: list[ScheduledRequest] = []
-        prefilling: list[Request] = []
-        num_preemptions_before = self.num_preemptions
-        # A copy: preemption takes requests off the end of the list, which are skipped when their turn comes.
-        for request in tuple(self._running):
-            if request.status is not RequestStatus.RUNNING:
-                break
-            if request.num_tokens - request.num_computed_tokens > 1:
-                prefilling.append(request)
-            elif self._grow_block_table(request):
-                scheduled.append(_plan_tokens(request, 1))
-        budget = self._max_num_batched_tokens
-        for request in prefilling:
-            if budget == 0:
-                break
-            if request.status is RequestStatus.RUNNING:
-                scheduled.append(_plan_tokens(request, budget))
-                budget -= len(scheduled[-1].token_ids)
-        if self.num_preemptions == num_preemptions_before:
-            while budget > 0 and self._admit_next():
-                scheduled.append(_plan_tokens(self._running[-1], budget))
-                budget -= len(scheduled[-1].token_ids)
-        return StepPlan(scheduled=tuple(scheduled))
+        self._is_consistent = False
+        if self._limits.use_kv_cache:
+            num_preemptions = self.num_preemptions
+            decodes, prefilling = self._secure_blocks()
+            grants = self._grant_prompt_tokens(decodes, prefilling, self.num_preemptions == num_preemptions)
+            scheduled = [_plan_decode(request) for request in decodes]
+            scheduled += [_plan_tokens(request, num_tokens) for request, num_tokens in grants.items()]
+        else:
+            scheduled = self._schedule_whole_sequences()
+        self._is_consistent = True
+        return StepPlan(tuple(scheduled), self.kv.list_copies())
 
     def update(self, plan: StepPlan, result: StepResult) -> list[tuple[Request, SampledToken]]:
         """Take over what a step computed; return the requests that gained a token, with that token.
 
-        A request whose token ends it (end of turn, stop token, max_tokens) has a finished status and no blocks left.
-        Requests that were finished from outside since `schedule` are ignored.
+        A request whose token ends it (end of turn, stop token, max_tokens) has a finished status and no blocks left,
+        as has one that failed, which gains no token. Requests that were finished from outside since `schedule` are
+        ignored.
         """
+        self._is_consistent = False
+        self._budget.observe(result.model_s)
+        self.kv.finish_copies()
         updated: list[tuple[Request, SampledToken]] = []
-        has_finished = False
         for item in plan.scheduled:
             request = item.request
             if request.status is not RequestStatus.RUNNING:
                 continue
             if request.request_id in result.failed:
-                del self._requests[request.request_id]
                 self._close(request, RequestStatus.FAILED)
-                has_finished = True
                 continue
-            request.num_computed_tokens = item.start + len(item.token_ids)
+            self._advance(request, item.start + len(item.token_ids))
+            add_prompt_logprobs(request, result)
             if not item.needs_sample:
                 continue
             sampled = result.sampled[request.request_id]
             request.output_token_ids.append(sampled.token_id)
+            request.mirostat_mu = sampled.mirostat_mu
             updated.append((request, sampled))
             status = _get_final_status(request, sampled.token_id)
             if status is not None:
-                del self._requests[request.request_id]
                 self._close(request, status)
-                has_finished = True
-        if has_finished:
-            self._running = [r for r in self._running if r.status is RequestStatus.RUNNING]
+        self._is_consistent = True
         return updated
 
+    def stats(self) -> SchedulerStats:
+        """Requests and blocks at this moment, and counters since the start."""
+        pool = self.block_pool
+        num_capacity = self._policy.num_waiting - self._num_preempted_waiting
+        return SchedulerStats(
+            num_running=self.num_running,
+            num_waiting=self.num_waiting,
+            num_waiting_by_reason={
+                "capacity": num_capacity,
+                "deferred": len(self._deferred),
+                "preempted": self._num_preempted_waiting,
+            },
+            kv_usage=1.0 - pool.num_free_blocks / pool.num_blocks,
+            num_blocks=pool.num_blocks,
+            num_cached_blocks=pool.num_cached_blocks,
+            num_preemptions=self.num_preemptions,
+            prefix_cache=self._counters.make_stats(),
+        )
+
     def check_invariants(self) -> None:
-        """AssertionError if queues, statuses, block tables and the pool contradict each other. For tests."""
-        self.block_pool.check_invariants()
-        in_order = [*self._running, *self._waiting]
-        assert in_order == list(self._requests.values()), "queues are not the known requests in order of arrival"
-        assert len(self._running) <= self._max_num_seqs, f"{len(self._running)} requests run"
-        assert all(r.status is RequestStatus.RUNNING for r in self._running), "a running request has another status"
-        for request in self._waiting:
+        """AssertionError if queues, statuses, block tables, pool and index contradict each other. For tests."""
+        ranks = [request.rank for request in self._running]
+        assert ranks == sorted(set(ranks)), "running requests are not in order, or one is there twice"
+        assert len(self._running) <= self._limits.max_num_seqs, f"{len(self._running)} requests run"
+        assert len(self._requests) == self.num_running + self.num_waiting, "queues and known requests differ"
+        running = set(self._running)
+        num_preempted = 0
+        for request in self._requests.values():
+            if request in running:
+                assert request.status is RequestStatus.RUNNING, f"{request.request_id} runs as {request.status}"
+                assert request.num_computed_tokens < request.num_tokens, f"{request.request_id} has nothing to compute"
+                continue
+            num_preempted += request.num_preemptions > 0
             assert request.status is RequestStatus.WAITING, f"{request.request_id} waits as {request.status}"
             assert not request.block_table, f"{request.request_id} waits and owns blocks"
             assert request.num_computed_tokens == 0, f"{request.request_id} waits with computed tokens"
-        for request in self._running:
-            num_owned = len(request.block_table)
-            num_needed = self.block_pool.get_num_blocks_for(request.num_computed_tokens)
-            num_known = self.block_pool.get_num_blocks_for(request.num_tokens)
-            assert num_needed <= num_owned <= num_known, f"{request.request_id} owns {num_owned} blocks"
-            assert request.num_computed_tokens < request.num_tokens, f"{request.request_id} has nothing to compute"
-        uses = Counter(block_id for r in self._running for block_id in r.block_table)
-        for block_id in range(self.block_pool.num_blocks):
-            count = self.block_pool.get_ref_count(block_id)
-            assert count == uses[block_id], f"block {block_id}: {count} references, {uses[block_id]} uses"
+        assert num_preempted == self._num_preempted_waiting, "preempted requests are counted wrong"
+        self._deferred.check_invariants(self._requests)
+        self.kv.check_invariants(self._running)
 
-    def _schedule_whole_sequences(self) -> StepPlan:
-        scheduled: list[ScheduledRequest] = []
-        budget = self._max_num_batched_tokens
-        num_preemptions_before = self.num_preemptions
+    def _secure_blocks(self) -> tuple[list[Request], list[Request]]:
+        """Give every decode a block for its token, preempting where none is free; return decodes and prefills."""
+        decodes: list[Request] = []
+        size = self.block_pool.block_size
+        num_preemptions = self.num_preemptions
+        # A copy: preemption takes requests out of the list.
         for request in tuple(self._running):
-            if request.status is not RequestStatus.RUNNING or (scheduled and request.num_tokens > budget):
+            num_tokens = request.num_tokens
+            if num_tokens - request.num_computed_tokens > 1 or request.status is not RequestStatus.RUNNING:
+                continue
+            if len(request.block_table) * size >= num_tokens or self._grow(request):
+                decodes.append(request)
+        if self.num_preemptions != num_preemptions:
+            decodes = [request for request in decodes if request.status is RequestStatus.RUNNING]
+        if len(decodes) == len(self._running):
+            return decodes, []
+        return decodes, [r for r in self._running if r.num_tokens - r.num_computed_tokens > 1]
+
+    def _grant_prompt_tokens(
+        self, decodes: list[Request], prefilling: list[Request], can_admit: bool
+    ) -> dict[Request, int]:
+        """Deal the step's prompt tokens out in the policy's order; requests that wait are admitted on their turn."""
+        policy, budget = self._policy, self._budget
+        policy.start_step(decodes, prefilling)
+        budget.start(len(decodes))
+        grants: dict[Request, int] = {}
+        num_left = self._limits.max_num_batched_tokens
+        while num_left > 0:
+            can_admit = can_admit and len(self._running) < self._limits.max_num_seqs
+            turn = policy.next_turn(can_admit)
+            if turn is None or budget.is_used_up:
+                break
+            request = turn.request
+            if request.status is RequestStatus.WAITING and not self._admit(request):
+                can_admit = policy.refuse(request)
+                continue
+            num_granted = grants.get(request, 0)
+            start = request.num_computed_tokens + num_granted
+            num_wanted = _count_wanted(request) - num_granted
+            num_tokens = budget.limit(start, min(num_wanted, num_left, turn.max_tokens or num_wanted))
+            if num_tokens == 0:
+                break
+            budget.spend(start, num_tokens)
+            num_left -= num_tokens
+            grants[request] = num_granted + num_tokens
+            policy.grant(request, num_tokens, num_tokens == num_wanted)
+        return grants
+
+    def _schedule_whole_sequences(self) -> list[ScheduledRequest]:
+        scheduled: list[ScheduledRequest] = []
+        num_left = self._limits.max_num_batched_tokens
+        num_preemptions = self.num_preemptions
+        self._policy.start_step(self._running, [])
+        self._budget.start(0)
+        for request in tuple(self._running):
+            if request.status is not RequestStatus.RUNNING:
+                continue
+            if scheduled and request.num_tokens > num_left:
                 break
             request.num_computed_tokens = 0
-            if self._grow_block_table(request):
+            if self._grow(request):
                 scheduled.append(_plan_tokens(request, request.num_tokens))
-                budget -= request.num_tokens
-        while self.num_preemptions == num_preemptions_before and self._waiting:
-            if (scheduled and self._waiting[0].num_tokens > budget) or not self._admit_next():
+                num_left -= request.num_tokens
+        scheduled = [item for item in scheduled if item.request.status is RequestStatus.RUNNING]
+        while self.num_preemptions == num_preemptions and len(self._running) < self._limits.max_num_seqs:
+            request_or_none = self._policy.peek_waiting()
+            if request_or_none is None or (scheduled and request_or_none.num_tokens > num_left):
                 break
-            request = self._running[-1]
-            scheduled.append(_plan_tokens(request, request.num_tokens))
-            budget -= request.num_tokens
-        return StepPlan(scheduled=tuple(scheduled))
+            if not self._admit(request_or_none):
+                break
+            scheduled.append(_plan_tokens(request_or_none, request_or_none.num_tokens))
+            num_left -= request_or_none.num_tokens
+        return scheduled
 
-    def _admit_next(self) -> bool:
-        """Start the first waiting request if there is room for all its tokens; False if not."""
-        if not self._waiting or len(self._running) >= self._max_num_seqs:
-            return False
-        request = self._waiting[0]
-        num_blocks = self.block_pool.get_num_blocks_for(request.num_tokens)
+    def _admit(self, request: Request) -> bool:
+        """Start a waiting request if there is room for all its tokens; False if not."""
         # One spare block for each running request, or a newcomer would soon be preempted and its prefill wasted.
-        if num_blocks + len(self._running) > self.block_pool.num_free_blocks:
+        if not self.kv.admit(request, len(self._running)):
             return False
-        self._waiting.popleft()
-        self._running.append(request)
+        self._policy.pop_waiting(request)
+        insort(self._running, request, key=_get_rank)
         request.status = RequestStatus.RUNNING
+        if request.num_preemptions > 0:
+            self._num_preempted_waiting -= 1
         if request.first_scheduled_s is None:
-            request.first_scheduled_s = time.perf_counter()
-        request.block_table.extend(self.block_pool.allocate(num_blocks))
+            request.first_scheduled_s = self._clock()
+            self._counters.count(request)
+        if request.is_prompt_computed:  # back after a preemption, and all of it was still cached
+            self._resume_followers(request)
         return True
 
-    def _grow_block_table(self, request: Request) -> bool:
-        """Give a request blocks for all its tokens, preempting newer ones; False if it had to be preempted itself."""
-        pool = self.block_pool
-        while True:
-            num_missing = pool.get_num_blocks_for(request.num_tokens) - len(request.block_table)
-            if num_missing <= pool.num_free_blocks:
-                if num_missing > 0:
-                    request.block_table.extend(pool.allocate(num_missing))
-                return True
-            if self._preempt_newest() is request:
+    def _grow(self, request: Request) -> bool:
+        """Give a request blocks for all its tokens, preempting others; False if it had to be preempted itself."""
+        while not self.kv.grow(request):
+            victim = self._policy.pick_victim(self._running)
+            assert len(self._running) > 1, f"{request.request_id} does not fit the KV cache alone"
+            self._preempt(victim)
+            if victim is request:
                 return False
+        return True
 
-    def _preempt_newest(self) -> Request:
-        request = self._running.pop()
-        assert self._running, f"{request.request_id} does not fit the KV cache alone"
-        self._waiting.appendleft(request)
+    def _preempt(self, request: Request) -> None:
+        self._remove_running(request)
+        self.kv.release(request)
         request.status = RequestStatus.WAITING
         request.num_computed_tokens = 0
         request.num_preemptions += 1
         self.num_preemptions += 1
-        self._release_blocks(request)
-        return request
+        self._num_preempted_waiting += 1
+        self._policy.add_waiting(request)
+
+    def _advance(self, request: Request, num_computed_tokens: int) -> None:
+        """A request's K/V are stored up to `num_computed_tokens`."""
+        had_prompt = request.is_prompt_computed
+        request.num_computed_tokens = num_computed_tokens
+        if not self._limits.use_kv_cache:
+            return
+        is_prompt_end = not had_prompt and request.is_prompt_computed
+        if is_prompt_end or num_computed_tokens // self.block_pool.block_size > request.num_indexed_blocks:
+            self.kv.commit(request)
+        if is_prompt_end:
+            self._resume_followers(request)
+
+    def _resume_followers(self, leader: Request) -> None:
+        """The prompt of `leader` is computed: those who waited for it may start."""
+        for follower in self._deferred.pop_all(leader):
+            self._policy.add_waiting(follower)
+
+    def _replace_leader(self, leader: Request) -> None:
+        """`leader` is gone: the first who waited for its prompt computes it for the others."""
+        followers = self._deferred.pop_all(leader)
+        heir = followers[0] if followers else None
+        for follower in followers:
+            self.kv.leave_leader(follower)
+            follower.leader = None if follower is heir else heir
+            follower.block_hashes = []
+            self.kv.join_leader(follower)
+            if follower is heir:
+                self._policy.add_waiting(follower)
+            else:
+                assert heir is not None
+                self._deferred.add(follower, heir)
 
     def _close(self, request: Request, status: RequestStatus) -> None:
+        was_running = request.status is RequestStatus.RUNNING
         request.status = status
-        self._release_blocks(request)
+        del self._requests[request.request_id]
+        if was_running:
+            self._remove_running(request)
+            self.kv.release(request)
+        elif self._deferred.discard(request):
+            pass
+        else:
+            self._policy.remove_waiting(request)
+            if request.num_preemptions > 0:
+                self._num_preempted_waiting -= 1
+        if self._limits.use_kv_cache:
+            self.kv.leave_leader(request)
+            self._replace_leader(request)
 
-    def _release_blocks(self, request: Request) -> None:
-        self.block_pool.release(request.block_table)
-        # A new list: a plan may still hold the old one.
-        request.block_table = []
+    def _remove_running(self, request: Request) -> None:
+        position = bisect_left(self._running, request.rank, key=_get_rank)
+        assert self._running[position] is request, f"{request.request_id} does not run"
+        del self._running[position]
+
+    def _check_new(self, request: Request) -> None:
+        if request.request_id in self._requests:
+            raise InvalidParameterError("request_id", request.request_id, "an id that is not in use")
+        num_prompt_tokens = len(request.prompt_token_ids)
+        if num_prompt_tokens < 1:
+            raise InvalidParameterError("prompt_token_ids", request.prompt_token_ids, "at least 1 token")
+        if request.max_tokens < 1:
+            raise InvalidParameterError("max_tokens", request.max_tokens, "at least 1")
+        leader = request.leader
+        if leader is not None and leader.arrival_number == 0:
+            raise InvalidParameterError("leader", leader.request_id, "a request that has been added before")
+        if leader is not None and leader.prompt_token_ids != request.prompt_token_ids:
+            raise InvalidParameterError("leader", leader.request_id, "a request with the same prompt")
+        # The last token is only sampled: its K/V are never stored.
+        num_slots = num_prompt_tokens + request.max_tokens - 1
+        if num_slots > self.block_pool.num_slots:
+            raise ContextLengthError(
+                "prompt tokens + max_tokens",
+                num_prompt_tokens + request.max_tokens,
+                f"at most {self.block_pool.num_slots + 1} (the KV cache has {self.block_pool.num_slots} token slots)",
+            )
 
 
-def _plan_tokens(request: Request, max_num_tokens: int) -> ScheduledRequest:
+def _get_rank(request: Request) -> tuple[int, int]:
+    return request.priority, request.arrival_number
+
+
+def _count_wanted(request: Request) -> int:
+    """Tokens a request could compute in this step."""
+    return limit_prompt_chunk(request, request.num_tokens - request.num_computed_tokens)
+
+
+def _plan_decode(request: Request) -> ScheduledRequest:
     start = request.num_computed_tokens
-    num_tokens = request.num_tokens
-    num_scheduled = min(num_tokens - start, max_num_tokens)
-    if num_scheduled == 1 and start + 1 == num_tokens and request.output_token_ids:
-        token_ids = request.output_token_ids[-1:]
-    else:
-        token_ids = request.get_token_ids(start, start + num_scheduled)
-    return ScheduledRequest(request, token_ids, start, start + num_scheduled == num_tokens, request.block_table)
+    token_ids = request.output_token_ids[-1:] or request.get_token_ids(start, start + 1)
+    return ScheduledRequest(request, token_ids, start, True, request.block_table)
+
+
+def _plan_tokens(request: Request, num_tokens: int) -> ScheduledRequest:
+    start = request.num_computed_tokens
+    stop = start + num_tokens
+    needs_sample = stop == request.num_tokens
+    return ScheduledRequest(request, request.get_token_ids(start, stop), start, needs_sample, request.block_table)
 
 
 def _get_final_status(request: Request, token_id: int) -> RequestStatus | None:

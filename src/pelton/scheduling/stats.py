@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from pelton.core.cache_miss import CacheMissReason
+from pelton.core.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,31 @@ class PrefixCacheStats:
     num_query_tokens: int
     num_hit_tokens: int
     num_misses: Mapping[str, int]
+
+
+class PrefixCounters:
+    """The running counts behind `PrefixCacheStats`."""
+
+    __slots__ = ("_num_hit_tokens", "_num_misses", "_num_query_tokens")
+
+    def __init__(self) -> None:
+        self._num_query_tokens = 0
+        self._num_hit_tokens = 0
+        self._num_misses: Counter[str] = Counter()
+
+    def count(self, request: Request) -> None:
+        """Count a request at its first admission. One that may not reuse anything asks for nothing."""
+        miss = request.cache_miss
+        if miss is not None:
+            self._num_misses[miss.reason.value] += 1
+            if miss.reason is CacheMissReason.OFF:
+                return
+        self._num_query_tokens += len(request.prompt_token_ids)
+        self._num_hit_tokens += request.num_cached_tokens
+
+    def make_stats(self) -> PrefixCacheStats:
+        """The counts of this moment."""
+        return PrefixCacheStats(self._num_query_tokens, self._num_hit_tokens, dict(self._num_misses))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ templates that expect text. Jinja is imported when the first template is rendere
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import CodeType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,12 +34,16 @@ _TEMPLATE_FAULTS = (
 
 
 class _CompiledTemplate(NamedTuple):
-    """Code, plain characters in the source, whether contents may be lists of parts, whether they must be."""
+    """Code, plain characters in the source, whether contents may be lists of parts, whether they must be.
+
+    `takes_tools`: whether the template looks at the variable `tools`.
+    """
 
     code: CodeType
     num_literal_characters: int
     takes_parts: bool
     needs_parts: bool
+    takes_tools: bool
 
 
 class ChatTemplate:
@@ -54,6 +59,14 @@ class ChatTemplate:
         self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._compiled: _CompiledTemplate | None = None
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the template looks at `tools`; False also for a template that cannot be compiled."""
+        try:
+            return self._get_compiled().takes_tools
+        except ChatTemplateError:
+            return False
 
     def render(
         self,
@@ -71,10 +84,6 @@ class ChatTemplate:
         Raises `InvalidParameterError` for messages that are no messages and `ChatTemplateError`, with the template's
         own message, if the template refuses them, fails or exceeds its limits.
         """
-        from jinja2.exceptions import TemplateError
-
-        from pelton.text.template_limits import TemplateLimitError
-
         plain = {
             "messages": _copy_messages(messages),
             "tools": None if tools is None else _copy(tools, "tools"),
@@ -83,17 +92,35 @@ class ChatTemplate:
             **self._tokens,
             "add_generation_prompt": bool(add_generation_prompt),
         }
-        try:
-            if self._compiled is None:
+        compiled = self._get_compiled()
+        with _as_template_errors():
+            return _render(compiled, plain)
+
+    def _get_compiled(self) -> _CompiledTemplate:
+        if self._compiled is None:
+            with _as_template_errors():
                 self._compiled = _compile(self.source)
-            return _render(self._compiled, plain)
-        except (TemplateError, TemplateLimitError) as error:
-            raise ChatTemplateError(str(error) or type(error).__name__) from error
-        except _TEMPLATE_FAULTS as error:
-            raise ChatTemplateError(f"the chat template failed: {type(error).__name__}: {error}") from error
+        return self._compiled
+
+
+@contextmanager
+def _as_template_errors() -> Iterator[None]:
+    """Raise what a template does wrong as `ChatTemplateError`."""
+    from jinja2.exceptions import TemplateError
+
+    from pelton.text.template_limits import TemplateLimitError
+
+    try:
+        yield
+    except (TemplateError, TemplateLimitError) as error:
+        raise ChatTemplateError(str(error) or type(error).__name__) from error
+    except _TEMPLATE_FAULTS as error:
+        raise ChatTemplateError(f"the chat template failed: {type(error).__name__}: {error}") from error
 
 
 def _compile(source: str) -> _CompiledTemplate:
+    from jinja2 import nodes
+
     from pelton.text.template_limits import MAX_SOURCE_CHARACTERS, TemplateBudget, TemplateLimitError
     from pelton.text.template_sandbox import LimitedEnvironment, count_literal_characters, instrument
 
@@ -104,9 +131,10 @@ def _compile(source: str) -> _CompiledTemplate:
     environment = LimitedEnvironment(TemplateBudget())
     template = environment.parse(source)
     takes_parts, needs_parts = _find_part_handling(template)
+    takes_tools = any(name.name == "tools" for name in template.find_all(nodes.Name))
     num_literal_characters = count_literal_characters(template)
     code = environment.compile(instrument(template), filename="<chat template>")
-    return _CompiledTemplate(code, num_literal_characters, takes_parts, needs_parts)
+    return _CompiledTemplate(code, num_literal_characters, takes_parts, needs_parts, takes_tools)
 
 
 def _render(compiled: _CompiledTemplate, variables: dict[str, object]) -> str:

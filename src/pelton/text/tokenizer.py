@@ -15,6 +15,10 @@ from typing import Protocol
 from pelton.core.errors import InvalidParameterError
 
 SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character (U+2581)
+# Control tokens that are part of an answer: readers of tool calls and of reasoning look for them in the text.
+SHOWN_CONTROL_TOKENS = frozenset(
+    ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "<think>", "</think>", "[THINK]", "[/THINK]")
+)
 _WHITESPACE_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -70,8 +74,13 @@ class Vocabulary:
     is_byte_level: bool
 
     def compute_bytes(self, token_id: int) -> bytes:
-        """Return the bytes the token adds to a text: none for control, unknown and unused tokens."""
+        """Return the bytes the token adds to a text: none for control, unknown and unused tokens.
+
+        The control tokens that mark tool calls and reasoning do show: they are part of the answer.
+        """
         kind, text = self.kinds[token_id], self.texts[token_id]
+        if kind == TokenKind.CONTROL and text in SHOWN_CONTROL_TOKENS:
+            return text.encode()
         if kind in (TokenKind.CONTROL, TokenKind.UNKNOWN, TokenKind.UNUSED):
             return b""
         if kind == TokenKind.USER_DEFINED:
@@ -169,7 +178,7 @@ class Tokenizer:
         return data.decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the raw bytes the token adds to a text; b"" for control, unknown and unused tokens."""
+        """Return the raw bytes the token adds to a text; b"" for control (but `SHOWN_CONTROL_TOKENS`), unknown, unused."""
         data = self._bytes_by_id.get(token_id)
         if data is None:
             self._check_id(token_id)
@@ -185,8 +194,13 @@ class Tokenizer:
         text = data.decode("utf-8", "backslashreplace")
         return "".join(map(_show_character, text))
 
+    def find_token(self, text: str) -> int | None:
+        """Return the id of the one token that stands for `text` when special tokens are parsed, None if several do."""
+        ids = self.encode(text, add_special=False)
+        return ids[0] if len(ids) == 1 else None
+
     def is_special(self, token_id: int) -> bool:
-        """Whether the token is a control or unknown token, which never shows in decoded text."""
+        """Whether the token is a control or unknown token; of these only `SHOWN_CONTROL_TOKENS` show in a text."""
         self._check_id(token_id)
         return self._vocabulary.kinds[token_id] in (TokenKind.CONTROL, TokenKind.UNKNOWN)
 
