@@ -38,8 +38,7 @@ class LiveServer:
     def stop(self) -> None:
         self.client.close()
         self.server.should_exit = True
-        self._thread.join(20)
-        assert not self._thread.is_alive(), "the server did not stop"
+        self.join()
 
     def join(self) -> None:
         self._thread.join(20)

@@ -33,7 +33,7 @@ def is_idle(server: LiveServer) -> bool:
 def test_every_route_but_two_needs_a_key(serve) -> None:
     server = serve(make_engine(echo), keys=KEYS)
     paths = [(route.path, next(iter(route.methods))) for route in iter_routes(server)]
-    assert len(paths) > 8
+    assert len(paths) >= 8
     for path, method in [*paths, ("/docs", "GET"), ("/openapi.json", "GET"), ("/no/such/path", "GET")]:
         response = server.client.request(method, path.replace("{model:path}", "tiny"))
         if path in ("/health", "/ready"):
@@ -58,7 +58,8 @@ def iter_routes(server: LiveServer):
 
 def test_requests_per_minute_are_counted_by_key(serve) -> None:
     server = serve(make_engine(echo), keys=KEYS, requests_per_minute=2)
-    client = httpx.Client(base_url=server.url, headers=ALICE)
+    client = server.client
+    client.headers.update(ALICE)
     body = {"prompt": "a"}
     statuses = [client.post("/v1/completions", json=body).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
@@ -90,7 +91,7 @@ def test_bodies_have_a_longest_length_with_and_without_a_declared_one(serve) -> 
 
 def test_limits_of_the_server_are_named(serve) -> None:
     server = serve(make_engine(echo), max_prompt_tokens=5, max_choices=2, max_stop_strings=1, max_schema_bytes=40)
-    assert server.complete([97] * 6).json()["error"]["param"] == "number of tokens of prompt"
+    assert server.complete([97] * 6).json()["error"]["param"] == "number of prompt tokens"
     assert server.complete("abcdef").status_code == 400, "BOS counts"
     assert server.complete("abcd").status_code == 200
     assert server.complete("a", n=3).json()["error"]["param"] == "n"
@@ -100,15 +101,17 @@ def test_limits_of_the_server_are_named(serve) -> None:
 
 
 def test_a_full_queue_refuses_with_the_time_to_wait(serve) -> None:
-    server = serve(make_engine(echo, max_num_seqs=1, max_queued_requests=1))
-    server.engine.runner.gate.clear()
-    threads = [threading.Thread(target=server.complete, args=("abc",)) for _ in range(2)]
+    server = serve(make_engine(say("x", end=None), max_num_seqs=1, max_queued_requests=1))
+    runner = server.engine.runner
+    runner.step_s = 0.002
+    threads = [threading.Thread(target=server.complete, args=("abc",), kwargs={"max_tokens": 50}) for _ in range(2)]
     try:
-        for number, thread in enumerate(threads):
-            thread.start()
-            wait_until(lambda n=number: len(server.state.live) == n + 1, "a request to arrive")
-            wait_until(lambda n=number: server.engine.stats().num_unfinished >= 0, "stats")
-            time.sleep(0.05)
+        threads[0].start()
+        wait_until(lambda: runner.num_steps > 2, "the first request to run")
+        runner.gate.clear()
+        threads[1].start()
+        wait_until(lambda: len(server.state.live) == 2, "the second request to wait")
+        time.sleep(0.05)
         start_s = time.perf_counter()
         refused = [server.complete("abc") for _ in range(3)][-1]
         assert time.perf_counter() - start_s < 1.0
@@ -261,8 +264,10 @@ def test_a_silent_stream_is_kept_alive_by_comments(serve) -> None:
 def test_draining_finishes_what_is_open_and_refuses_the_rest(serve) -> None:
     server = serve(make_engine(echo))
     server.engine.runner.step_s = 0.01
-    kept = httpx.Client(base_url=server.url)
-    with kept.stream("POST", "/v1/completions", json={"prompt": "abcdefgh" * 2, "stream": True, "max_tokens": 20}) as s:
+    with (
+        httpx.Client(base_url=server.url) as kept,
+        kept.stream("POST", "/v1/completions", json={"prompt": "abcdefgh" * 2, "stream": True, "max_tokens": 20}) as s,
+    ):
         lines = s.iter_lines()
         next(lines)
         server.state.is_draining = True
@@ -348,7 +353,7 @@ def test_one_json_line_per_request_without_prompts_and_keys(serve) -> None:
     )
     (generation,) = good["generations"]
     assert generation["prompt_tokens"] == 16
-    assert generation["finish_reasons"] == ["length"]
+    assert generation["finish_reasons"] == ["stop"]
     assert good["duration_ms"] >= generation["ttft_ms"] > 0
     assert (bad["status"], unknown["status"], unknown["caller"]) == (400, 401, None)
 
@@ -357,9 +362,8 @@ def test_a_client_that_left_is_logged_as_gone(serve) -> None:
     stream = io.StringIO()
     server = serve(make_engine(say("x", end=None)), log_stream=stream)
     server.engine.runner.step_s = 0.005
-    connection = open_raw(server, {"prompt": "a", "stream": True, "max_tokens": 400})
-    assert connection.recv(10)
-    connection.close()
+    with open_raw(server, {"prompt": "a", "stream": True, "max_tokens": 400}) as connection:
+        assert connection.recv(10)
     wait_until(lambda: stream.getvalue(), "the line")
     assert json.loads(stream.getvalue())["status"] == 499
 
@@ -368,11 +372,12 @@ def test_the_live_table_shows_what_is_under_way(serve) -> None:
     server = serve(make_engine(say("x", end=None)), keys=KEYS)
     server.engine.runner.step_s = 0.005
     body = {"prompt": "abc", "stream": True, "n": 2, "max_tokens": 300}
-    client = httpx.Client(base_url=server.url, headers=ALICE)
+    client = server.client
+    client.headers.update(ALICE)
     with client.stream("POST", "/v1/completions", json=body) as stream:
         lines = stream.iter_lines()
         next(lines)
-        (row,) = server.client.get("/v1/requests", headers=ALICE).json()["data"]
+        (row,) = server.client.get("/v1/requests").json()["data"]
     assert row["route"] == "/v1/completions"
     assert row["caller"] == "alice"
     assert row["stream"] is True

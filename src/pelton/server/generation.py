@@ -91,6 +91,7 @@ class Generation:
         result: GenerationResult | None = None
         self._state.live.add(self._live)
         try:
+            await self._queue(stream)
             while True:
                 # The task that waits now is the one to be cut short; it is not the same one from first to last.
                 self._task = asyncio.current_task()
@@ -98,8 +99,6 @@ class Generation:
                     output = await anext(stream)
                 except StopAsyncIteration:
                     break
-                except InvalidParameterError as error:
-                    raise rename_parameter(error, self._ask.field_names) from error
                 self._note(output, last_s)
                 if output.error is not None:
                     raise _make_error(output)
@@ -129,6 +128,18 @@ class Generation:
             )
         assert ask.prompt is not None, "an ask has a prompt or messages"
         return engine.generate(ask.prompt, ask.params, options)
+
+    async def _queue(self, stream: OutputStream) -> None:
+        """Let the engine check and queue the request."""
+        self._task = asyncio.current_task()
+        try:
+            await stream.start()
+        except InvalidParameterError as error:
+            raise rename_parameter(error, self._ask.field_names) from error
+        num_tokens = self._live.num_prompt_tokens = len(stream.prompt_token_ids)
+        limit = self._state.options.max_prompt_tokens
+        if limit is not None and num_tokens > limit:
+            raise InvalidParameterError("number of prompt tokens", num_tokens, f"at most {limit}")
 
     def _cut(self) -> None:
         self._is_cut = True
@@ -183,9 +194,6 @@ def check_limits(state: ServerState, ask: Ask) -> None:
     for name, value in (("n", params.n), ("best_of", params.best_of)):
         if value is not None and value > options.max_choices:
             raise InvalidParameterError(name, value, f"at most {options.max_choices} choices")
-    limit = options.max_prompt_tokens
-    if limit is not None and ask.prompt is not None and not isinstance(ask.prompt, str) and len(ask.prompt) > limit:
-        raise InvalidParameterError("number of tokens of prompt", len(ask.prompt), f"at most {limit}")
 
 
 def rename_parameter(error: InvalidParameterError, names: Mapping[str, str]) -> InvalidParameterError:
