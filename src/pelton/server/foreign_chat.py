@@ -1,10 +1,11 @@
 """Other chat protocols become a `ChatCompletionRequest`, so that tools, structures and parsers are one thing for all.
 
-Entry points: `make_chat_request`, and `renamed_errors`, which lets errors call a field what its protocol calls it.
+Entry points: `make_chat_request` and `make_foreign_ask`; errors call a field what its protocol calls it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -12,6 +13,9 @@ from pydantic import BaseModel
 
 from pelton.core.errors import ContextLengthError, InvalidParameterError, MalformedRequestError
 from pelton.server.bodies import validate_body
+from pelton.server.chat_request import make_chat_ask
+from pelton.server.generation import Ask
+from pelton.server.options import ServerOptions
 from pelton.server.schema.chat import ChatCompletionRequest
 from pelton.server.schema.sampling import get_sampling_values
 
@@ -24,6 +28,13 @@ def make_chat_request(body: BaseModel, values: Mapping[str, object], names: Mapp
     fields = {**get_sampling_values(body), **{name: value for name, value in values.items() if value is not None}}
     with renamed_errors(names):
         return validate_body(fields, ChatCompletionRequest)
+
+
+def make_foreign_ask(body: ChatCompletionRequest, options: ServerOptions, names: Mapping[str, str]) -> Ask:
+    """`make_chat_ask` for a request that `make_chat_request` made with the same `names`."""
+    with renamed_errors(names):
+        ask = make_chat_ask(body, options)
+    return dataclasses.replace(ask, field_names={**ask.field_names, **names})
 
 
 @contextmanager

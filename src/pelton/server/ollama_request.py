@@ -39,6 +39,7 @@ FIELD_NAMES = {
     **{ours: f"options.{theirs}" for theirs, ours in _OPTION_NAMES.items()},
     **{name: f"options.{name}" for name in _SAME_OPTIONS},
     "response_format": "format",
+    "structure": "format",
 }
 
 
@@ -79,7 +80,7 @@ def make_raw_ask(state: ServerState, body: OllamaGenerateRequest) -> Ask:
                 "structure": make_structure(response_format, None, state.options.max_schema_bytes),
             },
         )
-    return Ask(params=params, prompt=body.prompt, is_stream=body.stream is not False)
+    return Ask(params=params, prompt=body.prompt, field_names=FIELD_NAMES, is_stream=body.stream is not False)
 
 
 def _make_values(state: ServerState, body: OllamaRequest) -> Json:

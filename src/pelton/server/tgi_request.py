@@ -16,6 +16,7 @@ PARAMETER_NAMES = {
     "max_tokens": "parameters.max_new_tokens",
     "logprobs": "parameters.top_n_tokens",
     "response_format": "parameters.grammar",
+    "structure": "parameters.grammar",
     "structured_outputs": "parameters.grammar",
     **{
         name: f"parameters.{name}"

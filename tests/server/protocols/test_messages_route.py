@@ -150,9 +150,9 @@ def test_the_key_is_taken_from_the_clients_own_header(guarded: CompatServer) -> 
 
 
 def test_an_error_inside_a_stream_is_an_error_event(broken: CompatServer) -> None:
-    with connect(broken) as client, client.messages.stream(model="tiny", max_tokens=50, messages=HI) as stream:
-        with pytest.raises(anthropic.APIStatusError):
-            list(stream.text_stream)
+    asked = {"model": "tiny", "max_tokens": 50, "messages": HI}
+    with connect(broken) as client, client.messages.stream(**asked) as stream, pytest.raises(anthropic.APIStatusError):
+        list(stream.text_stream)
     response = post(broken, stream=True)
     assert response.status_code == 200
     assert response.text.strip().split("\n\n")[-1].startswith("event: error\n")

@@ -15,10 +15,9 @@ from pelton.server.anthropic_events import PING_FRAME, MessageWriter, write_erro
 from pelton.server.bodies import document_body, read_body
 from pelton.server.chat import ChatGeneration
 from pelton.server.chat_parsers import make_parser_maker
-from pelton.server.chat_request import make_chat_ask
 from pelton.server.encoding import encode_ask, use_encoded
 from pelton.server.errors import ErrorInfo, describe_error
-from pelton.server.foreign_chat import make_chat_request, renamed_errors
+from pelton.server.foreign_chat import make_chat_request, make_foreign_ask
 from pelton.server.generation import Ask, check_model
 from pelton.server.schema.anthropic import CountTokensRequest, MessagesRequest
 from pelton.server.schema.chat import ChatCompletionRequest
@@ -34,6 +33,7 @@ _COUNT_EXAMPLE: dict[str, object] = {"model": "pelton", "messages": _MESSAGES}
 _NAMES = {
     "stop": "stop_sequences",
     "response_format": "output_config.format",
+    "structure": "output_config.format",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
 }
 
@@ -109,8 +109,7 @@ def _make_ask(
         "response_format": None if schema is None else {"type": "json_schema", "json_schema": schema},
     }
     chat_body = make_chat_request(body, chat_values, _NAMES)
-    with renamed_errors(_NAMES):
-        return chat_body, make_chat_ask(chat_body, state.options)
+    return chat_body, make_foreign_ask(chat_body, state.options, _NAMES)
 
 
 def _check_roles(body: CountTokensRequest) -> None:

@@ -16,9 +16,8 @@ from pelton.server.answers import JsonAnswer
 from pelton.server.bodies import document_body, read_body
 from pelton.server.chat import ChatGeneration
 from pelton.server.chat_parsers import make_parser_maker
-from pelton.server.chat_request import make_chat_ask
 from pelton.server.errors import ErrorInfo, describe_error
-from pelton.server.foreign_chat import renamed_errors
+from pelton.server.foreign_chat import make_foreign_ask
 from pelton.server.generation import Ask, check_model
 from pelton.server.ollama_lines import LineWriter, write_line
 from pelton.server.ollama_models import describe_model, list_models
@@ -82,7 +81,7 @@ async def generate(request: Request) -> Response:
         return await _answer(request, writer, make_raw_ask(state, body), PlainParser)
     messages: list[dict[str, object]] = [{"role": "system", "content": body.system}] if body.system else []
     messages.append({"role": "user", "content": body.prompt})
-    return await _answer_chat(request, writer, make_chat_body(state, body, messages))
+    return await _answer_chat(request, writer, make_chat_body(state, body, messages), {"messages": "prompt"})
 
 
 @router.get("/api/tags", operation_id="ollama_tags", summary="List models (Ollama)")
@@ -129,10 +128,11 @@ def _say_loaded(writer: LineWriter, *, is_stream: bool) -> Response:
     return Response(write_line(answer), media_type=NDJSON)
 
 
-async def _answer_chat(request: Request, writer: LineWriter, body: ChatCompletionRequest) -> Response:
+async def _answer_chat(
+    request: Request, writer: LineWriter, body: ChatCompletionRequest, field_names: Mapping[str, str] | None = None
+) -> Response:
     state = get_state(request)
-    with renamed_errors(FIELD_NAMES):
-        ask = make_chat_ask(body, state.options)
+    ask = make_foreign_ask(body, state.options, {**FIELD_NAMES, **(field_names or {})})
     make_parser = make_parser_maker(state.engine, body)
     return await _answer(request, writer, ask, make_parser)
 

@@ -14,9 +14,8 @@ from pelton.server.answers import JsonAnswer
 from pelton.server.bodies import document_body, read_body
 from pelton.server.chat import ChatGeneration
 from pelton.server.chat_parsers import make_parser_maker
-from pelton.server.chat_request import make_chat_ask
 from pelton.server.errors import describe_error
-from pelton.server.foreign_chat import make_chat_request, renamed_errors
+from pelton.server.foreign_chat import make_chat_request, make_foreign_ask
 from pelton.server.generation import check_model
 from pelton.server.response_events import ResponseHead, ResponseWriter
 from pelton.server.schema.chat import ChatCompletionRequest
@@ -28,7 +27,12 @@ router = APIRouter(tags=["openai"])
 _EXAMPLE: dict[str, object] = {"input": "How does inference work?", "max_output_tokens": 64}
 
 # Fields of chat completions, and what they are called here.
-_NAMES = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text.format"}
+_NAMES = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "structure": "text.format",
+}
 
 
 @router.post(
@@ -44,8 +48,7 @@ async def create_response(request: Request) -> Response:
     _note_user(request, body)
     head = _make_head(state, body)
     chat_body = _make_chat_request(body)
-    with renamed_errors(_NAMES):
-        ask = make_chat_ask(chat_body, state.options)
+    ask = make_foreign_ask(chat_body, state.options, _NAMES)
     chat = ChatGeneration(request, ask, make_parser_maker(state.engine, chat_body))
     writer = ResponseWriter(head, state.engine.tokenizer)
     if not body.stream:

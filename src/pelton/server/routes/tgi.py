@@ -116,7 +116,9 @@ async def _stream(request: Request, body: GenerateRequest) -> Response:
 def _make_ask(state: ServerState, body: GenerateRequest, *, is_stream: bool) -> Ask:
     with renamed_errors(PARAMETER_NAMES):
         params = make_params(body.parameters, state.options, is_stream=is_stream)
-    return Ask(params=params, prompt=body.inputs, field_names={"prompt": "inputs"}, is_stream=is_stream)
+    return Ask(
+        params=params, prompt=body.inputs, field_names={**PARAMETER_NAMES, "prompt": "inputs"}, is_stream=is_stream
+    )
 
 
 async def _write_frames(generation: Generation, writer: StreamWriter) -> AsyncGenerator[bytes, None]:
