@@ -54,6 +54,9 @@ class ByteTokenizer:
         names = {BOS: "<s>", EOS: "</s>", END_OF_TURN: "<|end|>"}
         return names.get(token_id) or self._bytes[token_id].decode(errors="replace")
 
+    def find_token(self, text: str) -> int | None:
+        return {"<s>": BOS, "</s>": EOS, "<|end|>": END_OF_TURN}.get(text) or self._id_of_piece.get(text)
+
     def is_special(self, token_id: int) -> bool:
         return BOS <= token_id <= END_OF_TURN
 

@@ -5,7 +5,6 @@ It knows texts; which parser fits a model and a request is decided in `chat_pars
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,18 +30,25 @@ class ParsedCall:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDelta:
-    """What a piece of text adds to an answer."""
+    """What a piece of text adds to an answer.
+
+    `cancelled_calls` are the indices of calls that turned out to be none; their text is in `content`.
+    """
 
     content: str = ""
     reasoning: str = ""
     tool_calls: tuple[CallDelta, ...] = ()
+    cancelled_calls: frozenset[int] = frozenset()
 
     def join(self, later: AnswerDelta) -> AnswerDelta:
         """This and what came after it as one."""
         if later is NOTHING:
             return self
         return AnswerDelta(
-            self.content + later.content, self.reasoning + later.reasoning, self.tool_calls + later.tool_calls
+            self.content + later.content,
+            self.reasoning + later.reasoning,
+            self.tool_calls + later.tool_calls,
+            self.cancelled_calls | later.cancelled_calls,
         )
 
 
@@ -77,12 +83,12 @@ class PlainParser:
         return NOTHING
 
 
-def collect_calls(deltas: Sequence[CallDelta]) -> tuple[ParsedCall, ...]:
-    """Put the deltas of all calls of a choice together, in the order of their index."""
+def collect_calls(answer: AnswerDelta) -> tuple[ParsedCall, ...]:
+    """The calls of a whole answer, in the order of their index; those that turned out to be none are left out."""
     calls: dict[int, ParsedCall] = {}
-    for delta in deltas:
+    for delta in answer.tool_calls:
         known = calls.get(delta.index) or ParsedCall("", "", "")
         calls[delta.index] = ParsedCall(
             delta.id or known.id, delta.name or known.name, known.arguments + delta.arguments
         )
-    return tuple(calls[index] for index in sorted(calls))
+    return tuple(calls[index] for index in sorted(calls) if index not in answer.cancelled_calls)

@@ -6,14 +6,20 @@ Routes of chat protocols use it instead of `Generation`; how things are written 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from starlette.requests import Request
 
 from pelton.core.outputs import Choice, GenerationResult, RequestOutput
 from pelton.server.answer_parser import NOTHING, AnswerDelta, AnswerParser, ParsedCall, collect_calls
+from pelton.server.chat_parsers import ParserMaker
 from pelton.server.generation import Ask, Generation
+from pelton.server.logprobs import describe_token
+from pelton.server.state import get_state
+
+# A marker of reasoning and the line breaks after it are fewer tokens than this.
+_NUM_END_TOKENS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,9 @@ class ChatGeneration:
     Raises what `Generation` raises.
     """
 
-    def __init__(self, request: Request, ask: Ask, make_parser: Callable[[], AnswerParser]) -> None:
+    def __init__(self, request: Request, ask: Ask, make_parser: ParserMaker) -> None:
         self._generation = Generation(request, ask)
+        self._tokenizer = get_state(request).engine.tokenizer
         self._make_parser = make_parser
 
     async def deltas(self) -> AsyncGenerator[ChatDelta, None]:
@@ -63,7 +70,7 @@ class ChatGeneration:
             async for output in outputs:
                 parser = parsers.get(output.index)
                 if parser is None:
-                    parser = parsers[output.index] = self._make_parser()
+                    parser = parsers[output.index] = self._make_parser(self._get_prompt_end())
                 yield _read_output(parser, output)
         finally:
             await outputs.aclose()
@@ -75,15 +82,20 @@ class ChatGeneration:
 
     def _read_choice(self, choice: Choice) -> ChatChoice:
         # The same parser as for a stream, fed at once, so that both give the same answer.
-        parser = self._make_parser()
+        parser = self._make_parser(self._get_prompt_end())
         answer = parser.push(choice.text).join(parser.flush())
         return ChatChoice(
             content=answer.content,
             reasoning=answer.reasoning,
-            tool_calls=collect_calls(answer.tool_calls),
+            tool_calls=collect_calls(answer),
             finish_reason=_get_finish_reason(parser, choice.finish_reason),
             choice=choice,
         )
+
+    def _get_prompt_end(self) -> str:
+        """The last words of the prompt, control tokens included: they may have opened the reasoning."""
+        token_ids = self._generation.prompt_token_ids[-_NUM_END_TOKENS:]
+        return "".join(describe_token(self._tokenizer, token_id) for token_id in token_ids)
 
 
 def _read_output(parser: AnswerParser, output: RequestOutput) -> ChatDelta:

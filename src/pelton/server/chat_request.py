@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pelton.core.errors import InvalidParameterError, MalformedRequestError
 from pelton.core.sampling_params import MAX_NUM_LOGPROBS, SamplingParams
+from pelton.core.tools import parse_tool_choice, parse_tools
 from pelton.server.generation import Ask
 from pelton.server.options import ServerOptions
-from pelton.server.schema.chat import ChatCompletionRequest
+from pelton.server.schema.chat import ChatCompletionRequest, NamedTool
 from pelton.server.schema.sampling import check_stop, make_sampling_params
 from pelton.server.structures import get_structure_field, make_structure
 
@@ -16,8 +17,12 @@ def make_chat_ask(body: ChatCompletionRequest, options: ServerOptions) -> Ask:
 
     Raises `InvalidParameterError` or `MalformedRequestError` naming the field at fault.
     """
+    tools = parse_tools(None if body.tools is None else [tool.model_dump(exclude_none=True) for tool in body.tools])
+    choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, NamedTool) else body.tool_choice
     return Ask(
         params=make_chat_params(body, options),
+        tools=tools,
+        tool_choice=parse_tool_choice(choice, tools, is_parallel=body.parallel_tool_calls is not False),
         messages=[message.to_template() for message in body.messages],
         template_variables=body.chat_template_kwargs or {},
         field_names={"structure": get_structure_field(body.structured_outputs)},

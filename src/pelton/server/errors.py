@@ -6,6 +6,7 @@ all others answer in the OpenAI shape, `make_openai_body`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -92,3 +93,11 @@ def shorten(message: str) -> str:
 def make_openai_body(info: ErrorInfo) -> Mapping[str, object]:
     """The error body of the OpenAI API."""
     return {"error": {"message": info.message, "type": info.type, "param": info.parameter, "code": info.code}}
+
+
+def rename_parameter(error: errors.InvalidParameterError, names: Mapping[str, str]) -> errors.InvalidParameterError:
+    """The same error in the client's words: `names` maps what the engine calls a field to what the client called it."""
+    for known, name in names.items():
+        if re.search(rf"\b{re.escape(known)}\b", error.parameter):
+            return type(error)(error.parameter.replace(known, name, 1), error.value, error.allowed)
+    return error

@@ -11,10 +11,10 @@ the engine's types and no protocol's.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from starlette.requests import Request
 
@@ -28,25 +28,32 @@ from pelton.core.errors import (
 from pelton.core.outputs import GenerationResult, RequestOutput
 from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
+from pelton.core.tools import Tool, ToolChoice
 from pelton.engine.output_stream import OutputStream
+from pelton.server.errors import rename_parameter
 from pelton.server.live_requests import LiveRequest
 from pelton.server.state import ServerState, get_caller, get_log_fields, get_state
+from pelton.server.tools import offer_tools
 
 Message = Mapping[str, object]
+NO_TOOLS = ToolChoice("none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """One prompt with its parameters: either `prompt` (a text, or token ids as they are) or `messages`.
 
-    `tools` and `template_variables` go to the chat template. `field_names` says what the client called things that
-    errors of the engine name: {"prompt": "prompt[3]"}.
+    `tools` may be called as `tool_choice` says; `prepare_tools` brings them into the prompt, as `template_tools` where
+    the chat template takes them. `template_variables` go to the template as they are. `field_names` says what the
+    client called things that errors of the engine name: {"prompt": "prompt[3]"}.
     """
 
     params: SamplingParams
     prompt: str | Sequence[int] | None = None
     messages: Sequence[Message] | None = None
-    tools: Sequence[Mapping[str, object]] | None = None
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = NO_TOOLS
+    template_tools: Sequence[Mapping[str, object]] | None = None
     template_variables: Mapping[str, object] = field(default_factory=dict)
     field_names: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
@@ -62,6 +69,7 @@ class Generation:
         self._state = get_state(request)
         self._caller = get_caller(request)
         self._log_fields = get_log_fields(request)
+        self.prompt_token_ids: tuple[int, ...] = ()
         self._ask = ask
         self._task: asyncio.Task[object] | None = None
         self._is_cut = False
@@ -86,11 +94,13 @@ class Generation:
 
     async def outputs(self) -> AsyncGenerator[RequestOutput, None]:
         """The engine's outputs. Raises what the engine raises, and `ServerClosingError` when the server ends first."""
-        stream = self._start()
         last_s: dict[int, float] = {}
         result: GenerationResult | None = None
+        stream: OutputStream | None = None
         self._state.live.add(self._live)
         try:
+            self._task = asyncio.current_task()
+            stream = self._start(await prepare_tools(self._state, self._ask))
             await self._queue(stream)
             while True:
                 # The task that waits now is the one to be cut short; it is not the same one from first to last.
@@ -110,11 +120,12 @@ class Generation:
             raise
         finally:
             self._state.live.remove(self._live)
-            await stream.aclose()
+            if stream is not None:
+                await stream.aclose()
             self._finish(result)
 
-    def _start(self) -> OutputStream:
-        ask, engine = self._ask, self._state.engine
+    def _start(self, ask: Ask) -> OutputStream:
+        engine = self._state.engine
         options = RequestOptions(
             request_id=self._live.request_id,
             priority=ask.priority,
@@ -124,18 +135,22 @@ class Generation:
         )
         if ask.messages is not None:
             return engine.chat(
-                ask.messages, ask.params, options, tools=ask.tools, variables=ask.template_variables or None
+                ask.messages,
+                ask.params,
+                options,
+                tools=ask.template_tools or None,
+                variables=ask.template_variables or None,
             )
         assert ask.prompt is not None, "an ask has a prompt or messages"
         return engine.generate(ask.prompt, ask.params, options)
 
     async def _queue(self, stream: OutputStream) -> None:
         """Let the engine check and queue the request."""
-        self._task = asyncio.current_task()
         try:
             await stream.start()
         except InvalidParameterError as error:
             raise rename_parameter(error, self._ask.field_names) from error
+        self.prompt_token_ids = stream.prompt_token_ids
         num_tokens = self._live.num_prompt_tokens = len(stream.prompt_token_ids)
         limit = self._state.options.max_prompt_tokens
         if limit is not None and num_tokens > limit:
@@ -188,20 +203,36 @@ def _make_error(output: RequestOutput) -> Exception:
     return GenerationError(output.error)
 
 
+async def prepare_tools(state: ServerState, ask: Ask) -> Ask:
+    """The ask with its tools, and the calls and results among its messages, as the model's chat template takes them.
+
+    Calls that must be made become a structure. Raises `InvalidParameterError` for calls or schemas that are none. What
+    has been prepared already stays as it is.
+    """
+    template = state.engine.chat_template
+    if ask.messages is None or template is None or ask.template_tools is not None or not needs_tools(ask):
+        return ask
+    work = partial(offer_tools, template, state.engine.tokenizer, ask.messages, ask.tools, ask.tool_choice)
+    offer = await asyncio.get_running_loop().run_in_executor(state.executor, work)
+    params = ask.params
+    if offer.structure is not None:
+        if params.structure is not None:
+            raise InvalidParameterError("tool_choice", ask.tool_choice.mode, "auto or none, with a response_format")
+        params = replace(params, structure=offer.structure)
+    return replace(ask, messages=offer.messages, template_tools=offer.template_tools, params=params)
+
+
+def needs_tools(ask: Ask) -> bool:
+    """Whether tools are offered, or calls or results are among the messages."""
+    return bool(ask.tools) or any("tool_calls" in m or m.get("role") == "tool" for m in ask.messages or ())
+
+
 def check_limits(state: ServerState, ask: Ask) -> None:
     """Raise `InvalidParameterError` for an ask beyond the server's limits."""
     options, params = state.options, ask.params
     for name, value in (("n", params.n), ("best_of", params.best_of)):
         if value is not None and value > options.max_choices:
             raise InvalidParameterError(name, value, f"at most {options.max_choices} choices")
-
-
-def rename_parameter(error: InvalidParameterError, names: Mapping[str, str]) -> InvalidParameterError:
-    """The same error in the client's words: `names` maps what the engine calls a field to what the client called it."""
-    for known, name in names.items():
-        if re.search(rf"\b{re.escape(known)}\b", error.parameter):
-            return type(error)(error.parameter.replace(known, name, 1), error.value, error.allowed)
-    return error
 
 
 def check_model(state: ServerState, model: str | None) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from pelton.core.errors import InvalidParameterError, MalformedRequestError
+from pelton.core.errors import InvalidParameterError, MalformedRequestError, StructureError
 from pelton.core.structure import Structure
+from pelton.server.errors import rename_parameter
 from pelton.server.schema.structure import ResponseFormat, StructuredOutputs
 
 
@@ -14,8 +15,17 @@ def make_structure(
 ) -> Structure | None:
     """The structure two fields ask for, None for neither.
 
-    Raises `MalformedRequestError` for both, and `InvalidParameterError` for a schema larger than `max_schema_bytes`.
+    Raises `MalformedRequestError` for both, `StructureError` for what is no schema or pattern at all, and `InvalidParameterError` for a schema larger than `max_schema_bytes`.
     """
+    try:
+        return _make_structure(response_format, outputs, max_schema_bytes)
+    except StructureError as error:
+        raise rename_parameter(error, {"structure": get_structure_field(outputs)}) from error
+
+
+def _make_structure(
+    response_format: ResponseFormat | None, outputs: StructuredOutputs | None, max_schema_bytes: int
+) -> Structure | None:
     wanted = None if response_format is None else _read_response_format(response_format)
     if outputs is not None:
         if wanted is not None:
