@@ -18,7 +18,8 @@ PartKind = Literal["reasoning", "text", "call"]
 class Part:
     """One part. `text` is what came so far: reasoning, text, or the arguments of a call as JSON text.
 
-    `call_id` and `name` are set for calls only, `call_index` is the parser's number of the call.
+    `call_id` and `name` are set for calls only, `call_index` is the parser's number of the call. `is_cancelled`: this
+    turned out to be no call after it had begun; its text comes again as text.
     """
 
     kind: PartKind
@@ -27,6 +28,7 @@ class Part:
     call_id: str = ""
     name: str = ""
     call_index: int = -1
+    is_cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,19 @@ class AnswerParts:
 
     def push(self, delta: AnswerDelta) -> Iterator[PartEvent]:
         """Take a delta; text in it that belongs to several parts comes in the order of the parts."""
+        for part in self.parts:
+            part.is_cancelled |= part.call_index in delta.cancelled_calls
         if delta.reasoning:
             yield from self._add("reasoning", delta.reasoning)
         if delta.content:
             yield from self._add("text", delta.content)
         for call in delta.tool_calls:
-            yield from self._add_call(call)
+            if call.index not in delta.cancelled_calls:
+                yield from self._add_call(call)
 
     def end(self) -> Iterator[PartEvent]:
         """The answer has ended. One that holds neither text nor a call gets an empty text."""
-        if all(part.kind == "reasoning" for part in self.parts):
+        if all(part.kind == "reasoning" or part.is_cancelled for part in self.parts):
             yield from self._open(Part("text", len(self.parts)))
         yield from self._close()
 

@@ -87,13 +87,13 @@ class LineWriter:
         return make_chat_logprobs(self.tokenizer, token_ids, logprobs)
 
     def _take_calls(self, answer: AnswerDelta, *, is_end: bool) -> tuple[ParsedCall, ...]:
-        self._calls += answer.tool_calls
+        self._calls = [c for c in (*self._calls, *answer.tool_calls) if c.index not in answer.cancelled_calls]
         if not self._calls:
             return ()
         open_index = None if is_end else max(call.index for call in self._calls)
-        whole = [call for call in self._calls if call.index != open_index]
+        whole = tuple(call for call in self._calls if call.index != open_index)
         self._calls = [call for call in self._calls if call.index == open_index]
-        return collect_calls(whole)
+        return collect_calls(AnswerDelta(tool_calls=whole))
 
     def _make(self, content: str, reasoning: str, calls: Sequence[ParsedCall]) -> Json:
         body: Json = {"model": self.model, "created_at": format_time(time.time())}

@@ -125,7 +125,7 @@ class ResponseWriter:
             yield self._write(f"response.{kind}.done", **place, content_index=0, text=part.text, **logprobs)
             content = self._make_content(part, part.text, self._logprobs)
             yield self._write("response.content_part.done", **place, content_index=0, part=content)
-        item = self._make_item(part, self._status)
+        item = self._make_item(part, "incomplete" if part.is_cancelled else self._status)
         yield self._write("response.output_item.done", output_index=part.index, item=item)
 
     def _add_logprobs(self, token_ids: tuple[int, ...], logprobs: tuple[TokenLogprobs, ...]) -> None:
@@ -162,7 +162,9 @@ class ResponseWriter:
         # Only the last part can have been cut off.
         last = len(self._parts.parts) - 1
         return [
-            self._make_item(part, self._status if part.index == last else "completed") for part in self._parts.parts
+            self._make_item(part, self._status if part.index == last else "completed")
+            for part in self._parts.parts
+            if not part.is_cancelled
         ]
 
     def _make_response(self, result: GenerationResult | None) -> Json:

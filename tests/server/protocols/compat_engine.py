@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from live_server import LiveServer
-from scripted import END_OF_TURN, ByteTokenizer, make_engine
+from scripted import END_OF_TURN, TEMPLATE, ByteTokenizer, make_engine
 
 from pelton.core.embedding import TextChunk
 from pelton.core.request import Request
@@ -41,7 +41,7 @@ class Recorder:
 
 
 class CompatServer(LiveServer):
-    """A live server of a scripted engine; `template` is its chat template, None the usual one."""
+    """A live server of a scripted engine."""
 
     key = "secret-key"
 
@@ -50,13 +50,19 @@ class CompatServer(LiveServer):
         script: Sequence[int] = HELLO,
         *,
         fail_at: int | None = None,
-        template: str | None = None,
+        template: str = TEMPLATE,
+        model_context: int = 512,
         **options: object,
     ) -> None:
         self.tokenizer = ByteTokenizer()
         self.recorder = Recorder(script, fail_at)
-        choice = {} if template is None else {"template": template}
-        engine = make_engine(self.recorder, tokenizer=self.tokenizer, **choice)
+        engine = make_engine(
+            self.recorder,
+            tokenizer=self.tokenizer,
+            template=template,
+            model_context=model_context,
+            num_blocks=model_context,
+        )
         engine.runner.num_embedding_blocks = engine.runner.num_blocks
         engine.runner.compute_hidden_states = _make_states
         engine.runner.end_hidden_states = lambda: None

@@ -179,3 +179,21 @@ def test_logprobs_of_a_held_back_text_come_with_the_text() -> None:
     shown = ChatDelta(0, AnswerDelta("xy"), RequestOutput("r", (2,), "xy", (TokenLogprobs(-2.0),)), None)
     events = read_events(writer.write_start() + writer.write(held) + writer.write(shown))
     assert [entry["token"] for entry in events[-1]["logprobs"]] == ["t1", "t2"]
+
+
+def test_a_call_that_turns_out_to_be_none_is_closed_and_left_out() -> None:
+    begun = AnswerDelta(tool_calls=(CallDelta(0, '{"a":', "call_a", "f"),))
+    taken_back = AnswerDelta(content='f({"a":', cancelled_calls=frozenset({0}))
+    writer = make_response_writer()
+    deltas = make_deltas([begun, taken_back], "stop")
+    events = read_events(writer.write_start() + b"".join(writer.write(delta) for delta in deltas))
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert [(item["type"], item["status"]) for item in done] == [
+        ("function_call", "incomplete"),
+        ("message", "completed"),
+    ]
+    assert [item["type"] for item in events[-1]["response"]["output"]] == ["message"]
+    lines = LineWriter.make("tiny", WordTokenizer(), is_chat=True)
+    messages = [json.loads(line)["message"] for delta in deltas for line in lines.write(delta).splitlines()]
+    assert all("tool_calls" not in message for message in messages)
+    assert "".join(message["content"] for message in messages) == 'f({"a":'

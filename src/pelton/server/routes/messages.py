@@ -15,7 +15,7 @@ from pelton.server.anthropic_events import PING_FRAME, MessageWriter, write_erro
 from pelton.server.bodies import document_body, read_body
 from pelton.server.chat import ChatGeneration
 from pelton.server.chat_parsers import make_parser_maker
-from pelton.server.encoding import encode_ask, use_encoded
+from pelton.server.encoding import encode_ask
 from pelton.server.errors import ErrorInfo, describe_error
 from pelton.server.foreign_chat import make_chat_request, make_foreign_ask
 from pelton.server.generation import Ask, check_model
@@ -59,15 +59,10 @@ async def create_message(request: Request) -> Response:
     writer = MessageWriter(f"msg_{state.ids.make()}", model)
     values = {"max_tokens": body.max_tokens, "stop": body.stop_sequences, "stream": body.stream}
     chat_body, ask = _make_ask(state, body, values)
-    make_parser = make_parser_maker(state.engine, chat_body)
+    chat = ChatGeneration(request, ask, make_parser_maker(state.engine, chat_body))
     if not body.stream:
-        chat = ChatGeneration(request, ask, make_parser)
         return JsonAnswer(writer.write_whole(await run_until_disconnect(request, chat.collect())))
-    # Encoded here, because the first event already says how long the prompt is.
-    token_ids = await encode_ask(state, ask)
-    chat = ChatGeneration(request, use_encoded(ask, token_ids), make_parser)
-    frames = _write_frames(chat, writer, len(token_ids))
-    started = await start_stream(request, frames, state.options.keep_alive_s)
+    started = await start_stream(request, _write_frames(chat, writer), state.options.keep_alive_s)
     return EventStream(
         started,
         keep_alive_s=state.options.keep_alive_s,
@@ -129,9 +124,7 @@ def _check_roles(body: CountTokensRequest) -> None:
                 raise InvalidParameterError(name, block.type, f"other blocks in a turn of the {message.role}")
 
 
-async def _write_frames(
-    chat: ChatGeneration, writer: MessageWriter, num_input_tokens: int
-) -> AsyncGenerator[bytes, None]:
+async def _write_frames(chat: ChatGeneration, writer: MessageWriter) -> AsyncGenerator[bytes, None]:
     deltas = chat.deltas()
     is_started = False
     try:
@@ -139,7 +132,7 @@ async def _write_frames(
             frame = writer.write(delta)
             if not is_started:
                 is_started = True
-                frame = writer.write_start(num_input_tokens) + frame
+                frame = writer.write_start(chat.num_prompt_tokens) + frame
             if frame:
                 yield frame
     finally:

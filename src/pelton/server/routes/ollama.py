@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -11,11 +11,11 @@ from starlette.responses import Response
 from pelton import __version__
 from pelton.core.errors import InvalidParameterError
 from pelton.server import ollama_lines
-from pelton.server.answer_parser import AnswerParser, PlainParser
+from pelton.server.answer_parser import PlainParser
 from pelton.server.answers import JsonAnswer
 from pelton.server.bodies import document_body, read_body
 from pelton.server.chat import ChatGeneration
-from pelton.server.chat_parsers import make_parser_maker
+from pelton.server.chat_parsers import ParserMaker, make_parser_maker
 from pelton.server.errors import ErrorInfo, describe_error
 from pelton.server.foreign_chat import make_foreign_ask
 from pelton.server.generation import Ask, check_model
@@ -78,7 +78,7 @@ async def generate(request: Request) -> Response:
     if body.raw and body.system:
         raise InvalidParameterError("system", body.system, "nothing with raw: the prompt is taken as it is")
     if body.raw:
-        return await _answer(request, writer, make_raw_ask(state, body), PlainParser)
+        return await _answer(request, writer, make_raw_ask(state, body), lambda prompt_end: PlainParser())
     messages: list[dict[str, object]] = [{"role": "system", "content": body.system}] if body.system else []
     messages.append({"role": "user", "content": body.prompt})
     return await _answer_chat(request, writer, make_chat_body(state, body, messages), {"messages": "prompt"})
@@ -137,7 +137,7 @@ async def _answer_chat(
     return await _answer(request, writer, ask, make_parser)
 
 
-async def _answer(request: Request, writer: LineWriter, ask: Ask, make_parser: Callable[[], AnswerParser]) -> Response:
+async def _answer(request: Request, writer: LineWriter, ask: Ask, make_parser: ParserMaker) -> Response:
     state = get_state(request)
     generation = ChatGeneration(request, ask, make_parser)
     if not ask.is_stream:

@@ -6,10 +6,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from pelton.core.errors import InvalidParameterError
+from pelton.core.sampling_params import SamplingParams
+from pelton.core.tools import parse_tool_choice, parse_tools
 from pelton.server.answers import JsonAnswer
 from pelton.server.bodies import document_body, read_body
-from pelton.server.encoding import encode_messages, encode_text, run_off_loop
-from pelton.server.generation import check_model
+from pelton.server.encoding import encode_ask, encode_text, run_off_loop
+from pelton.server.generation import Ask, check_model
 from pelton.server.logprobs import describe_token
 from pelton.server.schema.tokens import DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse
 from pelton.server.state import ServerState, get_state
@@ -28,7 +30,14 @@ async def tokenize(request: Request) -> JsonAnswer:
     state = get_state(request)
     body = await read_body(request, TokenizeRequest)
     check_model(state, body.model)
-    return JsonAnswer(await run_off_loop(state, lambda: _tokenize(state, body)))
+    if body.prompt is not None:
+        text, add_special = body.prompt, body.add_special_tokens is not False
+        token_ids = await run_off_loop(state, lambda: encode_text(state, text, "prompt", add_special=add_special))
+    else:
+        token_ids = await encode_ask(
+            state, _make_ask(body), add_generation_prompt=body.add_generation_prompt is not False
+        )
+    return JsonAnswer(await run_off_loop(state, lambda: _make_answer(state, body, token_ids)))
 
 
 @router.post(
@@ -45,19 +54,19 @@ async def detokenize(request: Request) -> JsonAnswer:
     return JsonAnswer(await run_off_loop(state, lambda: _detokenize(state, body)))
 
 
-def _tokenize(state: ServerState, body: TokenizeRequest) -> TokenizeResponse:
+def _make_ask(body: TokenizeRequest) -> Ask:
+    tools = parse_tools(None if body.tools is None else [tool.model_dump(exclude_none=True) for tool in body.tools])
+    return Ask(
+        params=SamplingParams(),
+        messages=[message.to_template() for message in body.messages or ()],
+        tools=tools,
+        tool_choice=parse_tool_choice(None, tools),
+        template_variables=body.chat_template_kwargs or {},
+    )
+
+
+def _make_answer(state: ServerState, body: TokenizeRequest, token_ids: list[int]) -> TokenizeResponse:
     tokenizer = state.engine.tokenizer
-    if body.prompt is not None:
-        token_ids = encode_text(state, body.prompt, "prompt", add_special=body.add_special_tokens is not False)
-    else:
-        assert body.messages is not None, "the schema has checked that there is one of the two"
-        token_ids = encode_messages(
-            state,
-            [message.to_template() for message in body.messages],
-            tools=None if body.tools is None else [tool.model_dump(exclude_none=True) for tool in body.tools],
-            variables=body.chat_template_kwargs,
-            add_generation_prompt=body.add_generation_prompt is not False,
-        )
     return {
         "count": len(token_ids),
         "max_model_len": state.engine.context_length,

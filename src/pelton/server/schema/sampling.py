@@ -49,7 +49,8 @@ def with_sampling_fields(*left_out: str) -> Callable[[type[Schema]], type[Schema
         for name, spec in get_option_specs(SamplingParams).items():
             if name in PROTOCOL_FIELDS or name in left_out or name in schema.model_fields:
                 continue
-            fields[name] = (_get_json_type(hints[name]), _describe(spec))
+            kind = _get_json_type(hints[name])
+            fields[name] = (kind, _describe(spec, has_bounds=kind in (int | None, float | None)))
         # Any: create_model takes fields as keywords of no common type.
         made: type[Schema] = create_model(  # type: ignore[call-overload]  # see the line above
             schema.__name__, __base__=schema, __module__=schema.__module__, __doc__=schema.__doc__, **fields
@@ -92,11 +93,12 @@ def check_stop(stop: str | list[str] | None, max_stop_strings: int, name: str = 
     return strings
 
 
-def _describe(spec: OptionSpec) -> object:
+def _describe(spec: OptionSpec, *, has_bounds: bool) -> object:
+    """The field; bounds of lists are those of their items, which `SamplingParams` checks."""
     bounds: dict[str, float] = {}
-    if spec.minimum is not None:
+    if has_bounds and spec.minimum is not None:
         bounds["gt" if spec.exclusive_minimum else "ge"] = spec.minimum
-    if spec.maximum is not None:
+    if has_bounds and spec.maximum is not None:
         bounds["le"] = spec.maximum
     # Any: pydantic's Field takes bounds as keywords.
     return Field(None, description=spec.help, **bounds)  # type: ignore[arg-type]  # see the line above
