@@ -51,7 +51,7 @@ class CompatServer(LiveServer):
         *,
         fail_at: int | None = None,
         template: str = TEMPLATE,
-        model_context: int = 512,
+        model_context: int = 2048,
         **options: object,
     ) -> None:
         self.tokenizer = ByteTokenizer()

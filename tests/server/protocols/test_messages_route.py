@@ -94,9 +94,9 @@ def test_blocks_become_messages_of_the_template(hello: CompatServer, client: ant
         ],
     )  # fmt: skip
     prompt = hello.prompts[-1]
-    for piece in ("[user]2+\n3?", "[assistant]calling", "[tool]5", "[user]go on"):
+    for piece in ("[user]2+\n3?", "[assistant]calling", "<tool_response>\n5", "[user]go on"):
         assert piece in prompt, prompt
-    assert prompt.index("[tool]5") < prompt.index("[user]go on")
+    assert prompt.index("<tool_response>\n5") < prompt.index("[user]go on")
 
 
 def test_tokens_are_counted_without_generating(hello: CompatServer, client: anthropic.Anthropic) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Literal
 
@@ -80,6 +81,12 @@ class OllamaToolCall(StrictModel):
     type: Literal["function"] | None = None
     function: CalledFunction
 
+    def to_template(self, number: int) -> Json:
+        """The call as chat completions have it: with an id, and with arguments as text."""
+        arguments = json.dumps(self.function.arguments, ensure_ascii=False)
+        function = {"name": self.function.name, "arguments": arguments}
+        return {"type": "function", "id": self.id or f"call_{number}", "function": function}
+
 
 class OllamaMessage(StrictModel):
     """One message of a chat."""
@@ -98,11 +105,7 @@ class OllamaMessage(StrictModel):
         if self.thinking is not None:
             message["reasoning_content"] = self.thinking
         if self.tool_calls is not None:
-            message["tool_calls"] = [
-                {"type": "function", "id": call.id or f"call_{number}", "function": call.function.model_dump(
-                    include={"name", "arguments"})}
-                for number, call in enumerate(self.tool_calls)
-            ]  # fmt: skip
+            message["tool_calls"] = [call.to_template(number) for number, call in enumerate(self.tool_calls)]
         if self.tool_name is not None:
             message["name"] = self.tool_name
         if self.tool_call_id is not None:
