@@ -73,6 +73,7 @@ class Generation:
         self._ask = ask
         self._task: asyncio.Task[object] | None = None
         self._is_cut = False
+        self._num_unseen_gaps = 0
         check_limits(self._state, ask)
         self._live = LiveRequest(
             request_id=f"gen-{self._state.ids.make()}",
@@ -167,6 +168,8 @@ class Generation:
             return
         now_s = time.perf_counter()
         before_s = last_s.get(output.index)
+        # Tokens that came together with a choice's first one have no gap that could be seen from here.
+        self._num_unseen_gaps += num_tokens - 1 if before_s is None else 0
         self._live.note_tokens(num_tokens, now_s)
         self._state.metrics.observe_tokens(num_tokens, None if before_s is None else now_s - before_s)
         last_s[output.index] = now_s
@@ -179,6 +182,7 @@ class Generation:
             entry: dict[str, object] = {"request_id": live.request_id, "output_tokens": live.num_output_tokens}
         else:
             state.metrics.observe_result(result, self._ask.params.max_tokens)
+            state.metrics.observe_gaps(self._num_unseen_gaps, result.timings.itl_ms.mean / 1e3)
             usage = result.usage
             state.limiter.charge_tokens(self._caller.name, usage.prompt_tokens + usage.completion_tokens)
             entry = {

@@ -85,11 +85,15 @@ class ServerMetrics:
         self._success.labels(self.model_name, "abort").inc(num_choices)
 
     def observe_tokens(self, num_tokens: int, gap_s: float | None) -> None:
-        """Note new tokens of one choice, `gap_s` after the ones before them (None: the first ones)."""
+        """Note new tokens of one choice, at least one, `gap_s` after the ones before them (None: the first ones)."""
         self._generation_tokens.inc(num_tokens)
-        if gap_s is not None and num_tokens > 0:
-            for _ in range(num_tokens):
-                self._itl.observe(gap_s / num_tokens)
+        if gap_s is not None:
+            self.observe_gaps(num_tokens, gap_s / num_tokens)
+
+    def observe_gaps(self, num_gaps: int, gap_s: float) -> None:
+        """Note `num_gaps` gaps between tokens, each of `gap_s`."""
+        for _ in range(num_gaps):
+            self._itl.observe(gap_s)
 
     def observe_result(self, result: GenerationResult, max_tokens: int | None) -> None:
         """Note a finished request."""

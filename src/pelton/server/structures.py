@@ -15,7 +15,8 @@ def make_structure(
 ) -> Structure | None:
     """The structure two fields ask for, None for neither.
 
-    Raises `MalformedRequestError` for both, `StructureError` for what is no schema or pattern at all, and `InvalidParameterError` for a schema larger than `max_schema_bytes`.
+    Raises `MalformedRequestError` for both, `StructureError` for what is no schema or pattern at all, and
+    `InvalidParameterError` for a schema larger than `max_schema_bytes`.
     """
     try:
         return _make_structure(response_format, outputs, max_schema_bytes)
