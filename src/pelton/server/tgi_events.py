@@ -41,10 +41,12 @@ def write_error(info: ErrorInfo) -> bytes:
 
 
 def make_answer(tokenizer: Tokenizer, body: GenerateRequest, result: GenerationResult) -> GenerateResponse:
-    """The answer of a request that does not stream: the first choice, and in `details` all of them."""
+    """The answer of a request that does not stream: the best choice, and in `details` all of them."""
     parameters = body.parameters
     prefix = body.inputs if parameters is not None and parameters.return_full_text else ""
-    first = result.choices[0]
+    # With details all choices are there, in the order of their seeds; sorted() keeps it among equals.
+    choices = sorted(result.choices, key=lambda choice: -_get_mean_logprob(choice))
+    first = choices[0]
     answer: GenerateResponse = {
         "generated_text": prefix + first.text,
         "timings": make_timings(result.timings, result.usage),
@@ -53,13 +55,13 @@ def make_answer(tokenizer: Tokenizer, body: GenerateRequest, result: GenerationR
         shows_top = bool(parameters.top_n_tokens)
         prefill = _make_prefill(tokenizer, result)
         details = _make_sequence(tokenizer, first, prefill, shows_top=shows_top)
-        if len(result.choices) > 1:
+        if len(choices) > 1:
             details["best_of_sequences"] = [
                 {
                     **_make_sequence(tokenizer, choice, prefill, shows_top=shows_top),
                     "generated_text": prefix + choice.text,
                 }
-                for choice in result.choices[1:]
+                for choice in choices[1:]
             ]
         answer["details"] = details
     return answer
@@ -157,6 +159,10 @@ def _make_token(tokenizer: Tokenizer, token_id: int, logprob: float) -> TokenBod
 
 def _make_top(tokenizer: Tokenizer, entry: TokenLogprobs) -> list[TokenBody]:
     return [_make_token(tokenizer, token_id, logprob) for token_id, logprob in entry.top]
+
+
+def _get_mean_logprob(choice: Choice) -> float:
+    return (choice.cumulative_logprob or 0.0) / max(len(choice.token_ids), 1)
 
 
 def _get_finish_reason(choice: Choice) -> str:

@@ -15,6 +15,10 @@ from pelton.core.embedding import TextChunk
 from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
 
+__all__ = ["HELLO", "TINY_OPTIONS", "CompatServer", "LiveServer"]
+
+# Of engines with the tiny real model, so that others can be compared with the one behind a server.
+TINY_OPTIONS: dict[str, object] = {"threads": 2, "kv_cache_tokens": 2048, "kv_cache_dtype": "f32"}
 HELLO = (*"Hello, wörld!".encode(), END_OF_TURN)
 
 

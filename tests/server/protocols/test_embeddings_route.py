@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,43 +11,21 @@ import httpx
 import numpy as np
 import openai
 import pytest
-from live_server import LiveServer
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "models"))
-
-from random_gguf import RandomLlama, write_gguf
+from compat_engine import TINY_OPTIONS, LiveServer
 
 from pelton import LLM, SamplingParams
 from pelton.compute.batch import make_batch
 from pelton.compute.reference import ReferenceCache, run_reference
 from pelton.core.config import EngineConfig
-from pelton.engine.async_engine import AsyncEngine
 from pelton.loading.model import load_model
 
 HIDDEN_SIZE = 64
 PATH = "/v1/embeddings"
-OPTIONS: dict[str, object] = {"threads": 2, "kv_cache_tokens": 2048, "kv_cache_dtype": "f32"}
-
-
-@pytest.fixture(scope="module")
-def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    model = RandomLlama(name="embeddings", hidden_size=HIDDEN_SIZE)
-    return write_gguf(model, tmp_path_factory.mktemp("embeddings") / "model.gguf")
-
-
-@pytest.fixture(scope="module")
-def server(model_path: Path) -> Iterator[LiveServer]:
-    live = LiveServer(AsyncEngine(model_path, **OPTIONS))
-    live.start()
-    try:
-        yield live
-    finally:
-        live.stop()
 
 
 @pytest.fixture
-def client(server: LiveServer) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
+def client(tiny: LiveServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=tiny.url + "/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
@@ -57,11 +34,11 @@ def make_ids(seed: int, num_tokens: int) -> list[int]:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last"])
-def test_vectors_are_the_references_hidden_states(server: LiveServer, model_path: Path, pooling: str) -> None:
+def test_vectors_are_the_references_hidden_states(tiny: LiveServer, tiny_path: Path, pooling: str) -> None:
     ids = make_ids(1, 40)
     body = {"input": ids, "pooling": pooling, "normalize": False}
-    vector = server.client.post(PATH, json=body).json()["data"][0]["embedding"]
-    model = load_model(model_path, EngineConfig(threads=1))
+    vector = tiny.client.post(PATH, json=body).json()["data"][0]["embedding"]
+    model = load_model(tiny_path, EngineConfig(threads=1))
     hidden = run_reference(model.forward_hidden, make_batch([(ids, 0, [])], list(range(40))), ReferenceCache("f32"))
     expected = hidden.mean(axis=0) if pooling == "mean" else hidden[-1]
     assert np.abs(np.array(vector) - expected).max() <= 1e-4 * np.abs(hidden).max()
@@ -79,18 +56,18 @@ def test_the_openai_package_gets_unit_vectors_in_order(client: openai.OpenAI) ->
     assert answer.timings["prompt_n"] == answer.usage.prompt_tokens
 
 
-def test_base64_and_numbers_are_the_same(server: LiveServer) -> None:
-    plain = server.client.post(PATH, json={"input": "x"}).json()["data"][0]["embedding"]
-    coded = server.client.post(PATH, json={"input": "x", "encoding_format": "base64"}).json()["data"][0]["embedding"]
+def test_base64_and_numbers_are_the_same(tiny: LiveServer) -> None:
+    plain = tiny.client.post(PATH, json={"input": "x"}).json()["data"][0]["embedding"]
+    coded = tiny.client.post(PATH, json={"input": "x", "encoding_format": "base64"}).json()["data"][0]["embedding"]
     assert np.frombuffer(base64.b64decode(coded), "<f4").tolist() == plain
 
 
-def test_a_vector_is_the_same_bits_alone_in_a_batch_and_beside_generations(server: LiveServer) -> None:
+def test_a_vector_is_the_same_bits_alone_in_a_batch_and_beside_generations(tiny: LiveServer) -> None:
     inputs = [make_ids(n, n) for n in (300, 1, 17, 64, 129)]
-    alone = [server.client.post(PATH, json={"input": ids}).json()["data"][0]["embedding"] for ids in inputs]
+    alone = [tiny.client.post(PATH, json={"input": ids}).json()["data"][0]["embedding"] for ids in inputs]
 
     async def together() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=tiny.url, timeout=60) as client:
             body = {"prompt": make_ids(9, 50), "max_tokens": 60, "ignore_eos": True}
             generations = [client.post("/v1/completions", json=body) for _ in range(3)]
             embeddings = [client.post(PATH, json={"input": [ids, *inputs]}) for ids in inputs]
@@ -104,14 +81,14 @@ def test_a_vector_is_the_same_bits_alone_in_a_batch_and_beside_generations(serve
         assert vectors[0] == alone[inputs.index(ids)]
 
 
-def test_generations_are_the_same_bits_beside_embeddings(server: LiveServer, model_path: Path) -> None:
+def test_generations_are_the_same_bits_beside_embeddings(tiny: LiveServer, tiny_path: Path) -> None:
     params = SamplingParams(max_tokens=40, temperature=0.9, seed=5, ignore_eos=True)
     prompt = make_ids(3, 30)
-    with LLM(model_path, **OPTIONS) as llm:
+    with LLM(tiny_path, **TINY_OPTIONS) as llm:
         expected = list(llm.generate([prompt], params)[0].token_ids)
 
     async def together() -> dict:
-        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=tiny.url, timeout=60) as client:
             body = {"prompt": prompt, "max_tokens": 40, "temperature": 0.9, "seed": 5, "ignore_eos": True}
             calls = [client.post(PATH, json={"input": make_ids(n, 200)}) for n in range(4)]
             answers = await asyncio.gather(
@@ -138,8 +115,8 @@ def test_generations_are_the_same_bits_beside_embeddings(server: LiveServer, mod
         ({"no_such_field": 1}, "no_such_field"),
     ],
 )
-def test_what_is_not_possible_is_named(server: LiveServer, fields: dict, parameter: str) -> None:
-    response = server.client.post(PATH, json={"input": "x", **fields})
+def test_what_is_not_possible_is_named(tiny: LiveServer, fields: dict, parameter: str) -> None:
+    response = tiny.client.post(PATH, json={"input": "x", **fields})
     assert response.status_code == 400
     assert parameter in response.json()["error"]["message"]
 

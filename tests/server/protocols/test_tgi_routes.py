@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from compat_engine import CompatServer
+from compat_engine import TINY_OPTIONS, CompatServer, LiveServer
 from huggingface_hub import InferenceClient
 from huggingface_hub.errors import ValidationError
+
+from pelton import LLM
 
 NUM_TOKENS = len("Hello, wörld!".encode()) + 1
 
@@ -138,3 +142,35 @@ def test_errors_are_the_clients_own_classes(client: InferenceClient, broken: Com
     assert "generated_text" not in last
     whole = broken.client.post("/generate", json={"inputs": "hi"})
     assert (whole.status_code, whole.json()["error_type"]) == (500, "generation")
+
+
+def test_the_prompts_tokens_come_with_their_log_probabilities(tiny: LiveServer, tiny_path: Path) -> None:
+    parameters = {"max_new_tokens": 2, "details": True, "decoder_input_details": True}
+    prompt = "some words of a prompt"
+    prefill = tiny.client.post("/generate", json={"inputs": prompt, "parameters": parameters}).json()["details"][
+        "prefill"
+    ]
+    with LLM(tiny_path, **TINY_OPTIONS) as llm:
+        ids = llm.tokenizer.encode(prompt)
+        scores = llm.score(ids)
+    assert [token["id"] for token in prefill] == ids
+    assert prefill[0]["logprob"] is None
+    assert [token["logprob"] for token in prefill[1:]] == pytest.approx(scores.tolist(), abs=1e-5)
+
+
+def test_the_best_of_several_comes_with_the_others(tiny: LiveServer) -> None:
+    parameters = {"max_new_tokens": 4, "details": True, "do_sample": True, "best_of": 3, "seed": 1}
+    answer = tiny.client.post("/generate", json={"inputs": "x", "parameters": parameters}).json()
+    details = answer["details"]
+    others = details["best_of_sequences"]
+    sums = [sum(token["logprob"] for token in s["tokens"]) / s["generated_tokens"] for s in (details, *others)]
+    assert len(others) == 2
+    assert max(sums) == pytest.approx(sums[0])
+    assert sorted(s["seed"] for s in (details, *others)) == [1, 2, 3]
+
+
+def test_a_grammar_holds(tiny: LiveServer) -> None:
+    parameters = {"max_new_tokens": 30, "do_sample": True, "seed": 3, "grammar": {"type": "regex", "value": "[ab]{4}"}}
+    answer = tiny.client.post("/generate", json={"inputs": "x", "parameters": parameters})
+    assert answer.status_code == 200, answer.text
+    assert re.fullmatch("[ab]{4}", answer.json()["generated_text"])
