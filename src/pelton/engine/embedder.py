@@ -29,10 +29,10 @@ _IDLE_CHUNK = 512
 
 
 class BetweenSteps(Protocol):
-    """What an embedder needs of `EngineThread`: work done between two steps, `on_death` called if it never is."""
+    """What an embedder needs of `EngineThread`: work done between two steps, `cancel` called if it never is."""
 
-    def call(self, work: Callable[[], None], on_death: Callable[[EngineDeadError], None]) -> None: ...
-    def call_again(self, work: Callable[[], None], on_death: Callable[[EngineDeadError], None]) -> None: ...
+    def call(self, work: Callable[[], None], cancel: Callable[[], object]) -> None: ...
+    def call_again(self, work: Callable[[], None], cancel: Callable[[], object]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Embedder:
                 num_new_tokens=call.request.num_tokens,
             )
             if not self._is_scheduled:
-                self._thread.call(self._step, self._fail_all)
+                self._thread.call(self._step, self._cancel)
                 self._is_scheduled = True
             self._calls[call.request] = call
             self._arrived.append(call.request)
@@ -133,7 +133,7 @@ class Embedder:
         if is_over:
             return
         try:
-            self._thread.call_again(self._step, self._fail_all)
+            self._thread.call_again(self._step, self._cancel)
         except EngineDeadError as error:
             self._fail_all(error)
 
@@ -144,6 +144,9 @@ class Embedder:
                 num_tokens = sum(call.request.num_tokens for call in calls)
                 self._admission.note_started(time.perf_counter(), len(calls), num_tokens)
         wake_all([call.waiter for call in calls])
+
+    def _cancel(self) -> None:
+        self._fail_all(EngineDeadError("this engine was closed, or stopped, before the texts were embedded"))
 
     def _fail_all(self, error: BaseException) -> None:
         with self._lock:

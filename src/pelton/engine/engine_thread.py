@@ -38,7 +38,7 @@ class _Abort(NamedTuple):
 
 class _Call(NamedTuple):
     work: Callable[[], None]
-    on_death: Callable[[EngineDeadError], None] | None
+    cancel: Callable[[], object]
 
 
 class EngineThread:
@@ -103,22 +103,22 @@ class EngineThread:
             self._inbox.append(_Abort(key))
             self._condition.notify_all()
 
-    def call(self, work: Callable[[], None], on_death: Callable[[EngineDeadError], None] | None = None) -> None:
+    def call(self, work: Callable[[], None], cancel: Callable[[], object]) -> None:
         """Have `work` done by the thread between two steps; what it raises kills the engine.
 
-        `on_death` is called instead if the thread ends before. Raises `EngineDeadError`.
+        `cancel` is called instead if the thread ends before it comes to it. Raises `EngineDeadError`.
         """
         with self._condition:
             self._check_alive()
-            self._inbox.append(_Call(work, on_death))
+            self._inbox.append(_Call(work, cancel))
             self._condition.notify_all()
 
-    def call_again(self, work: Callable[[], None], on_death: Callable[[EngineDeadError], None] | None = None) -> None:
+    def call_again(self, work: Callable[[], None], cancel: Callable[[], object]) -> None:
         """As `call`, for work that goes on: a thread that drains does it too."""
         with self._condition:
             if self._is_closing:
                 self._check_alive()
-            self._inbox.append(_Call(work, on_death))
+            self._inbox.append(_Call(work, cancel))
             self._condition.notify_all()
 
     def close(self, *, drain: bool = False) -> None:
@@ -239,10 +239,10 @@ class EngineThread:
             inbox, self._inbox = [*self._unhandled, *self._inbox], []
         queues = [*self._queues.values(), *(message.queue for message in inbox if isinstance(message, _Arrival))]
         self._queues.clear()
-        wake_all([waiter for queue in queues if (waiter := queue.fail(_make_error(cause))) is not None])
         for message in inbox:
-            if isinstance(message, _Call) and message.on_death is not None:
-                message.on_death(_make_error(cause))
+            if isinstance(message, _Call):
+                message.cancel()
+        wake_all([waiter for queue in queues if (waiter := queue.fail(_make_error(cause))) is not None])
         if cause is None:
             self._table.reset()
 

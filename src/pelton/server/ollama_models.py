@@ -11,23 +11,15 @@ Json = dict[str, object]
 
 def list_models(state: ServerState) -> list[Json]:
     """One entry per served name, all of them the one model."""
-    return [
-        {
-            "name": name,
-            "model": name,
-            "modified_at": format_time(state.created),
-            "size": state.engine.num_weight_bytes,
-            "details": _make_details(state.engine.model_config),
-        }
-        for name in state.model_names
-    ]
+    details = _make_details(state.engine.model_config)
+    return [{"name": name, "model": name, **_make_file_facts(state), "details": details} for name in state.model_names]
 
 
 def describe_model(state: ServerState) -> Json:
-    """The answer of /api/show. `modified_at` is when this server started."""
+    """The answer of /api/show."""
     model, template = state.engine.model_config, state.engine.chat_template
     return {
-        "modified_at": format_time(state.created),
+        "modified_at": _make_file_facts(state)["modified_at"],
         "modelfile": "",
         "parameters": "",
         "template": "" if template is None else template.source,
@@ -35,6 +27,18 @@ def describe_model(state: ServerState) -> Json:
         "model_info": _make_info(model, state.engine.context_length),
         "capabilities": ["completion", "embedding", *(["tools"] if template is not None else [])],
     }
+
+
+def _make_file_facts(state: ServerState) -> Json:
+    """When the model's file was written, and its bytes; when the server started, and 0, if it has none (any more)."""
+    path = state.engine.model_path
+    try:
+        stat = None if path is None else path.stat()
+    except OSError:
+        stat = None
+    if stat is None:
+        return {"modified_at": format_time(state.created), "size": 0}
+    return {"modified_at": format_time(stat.st_mtime), "size": stat.st_size}
 
 
 def _make_details(model: ModelConfig) -> Json:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import ollama
 import pytest
-from compat_engine import CompatServer
+from compat_engine import CompatServer, LiveServer
 
 HI = [{"role": "user", "content": "hi"}]
 NUM_TOKENS = len("Hello, wörld!".encode()) + 1
@@ -93,6 +94,13 @@ def test_model_facts(hello: CompatServer, client: ollama.Client) -> None:
     assert "completion" in shown.capabilities
     assert "{% for m in messages %}" in shown.template
     assert hello.client.get("/api/version").json()["version"]
+
+
+def test_size_and_time_are_those_of_the_file(tiny: LiveServer, tiny_path: Path) -> None:
+    with ollama.Client(host=tiny.url) as client:
+        model = client.list().models[0]
+    assert model.size == tiny_path.stat().st_size
+    assert model.modified_at.timestamp() == pytest.approx(tiny_path.stat().st_mtime, abs=1e-3)
 
 
 @pytest.mark.parametrize(
