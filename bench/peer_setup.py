@@ -9,11 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from contestants import Places, get_checkpoint_path
-from worker_process import WORKERS
+from worker_process import WORKERS, Worker, WorkerError, make_command
 
 LLAMA_CPP_PACKAGES = ("llama-cpp-python", "numpy")
 # What a machine without AVX-512 would run; `GGML_NATIVE` would look at the processor instead.
 AVX2_CMAKE_ARGUMENTS = "-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX512=OFF"
+# All of AVX-512 but not AMX: llama.cpp's AMX code ends its process on some virtual machines (general protection).
+WITHOUT_AMX_CMAKE_ARGUMENTS = (
+    "-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON -DGGML_AVX512=ON "
+    "-DGGML_AVX512_VBMI=ON -DGGML_AVX512_VNNI=ON -DGGML_AVX512_BF16=ON"
+)
+LLAMA_CPP_FROM_SOURCE = ("--no-cache-dir", "--force-reinstall", "--no-deps", "--no-binary", "llama-cpp-python")
 OPENVINO_PACKAGES = ("openvino-genai", "numpy")
 # vLLM asks for a local version of torch (`+cpu`) and for sound and pictures; text needs neither.
 VLLM_TORCH = "torch==2.13.0"
@@ -44,8 +50,22 @@ def _install(python: Path, arguments: Sequence[str], env: dict[str, str] | None 
 
 
 def set_up_llama_cpp(places: Places, model: Path | None) -> None:
-    """Build llama.cpp for this machine (minutes)."""
-    _install(_make_environment(places.workdir / "llamacpp"), LLAMA_CPP_PACKAGES)
+    """Build llama.cpp for this machine (minutes); again without AMX if that build cannot compute a prompt."""
+    python = _make_environment(places.workdir / "llamacpp")
+    _install(python, LLAMA_CPP_PACKAGES)
+    if model is not None and not _can_prefill(python, model, places):
+        print("llama.cpp's build for this machine ends with a signal; building it without AMX", flush=True)
+        _install(python, (*LLAMA_CPP_FROM_SOURCE, "llama-cpp-python"), {"CMAKE_ARGS": WITHOUT_AMX_CMAKE_ARGUMENTS})
+
+
+def _can_prefill(python: Path, model: Path, places: Places) -> bool:
+    log_path = places.workdir / "logs" / "llama.cpp_check.log"
+    try:
+        with Worker("llama.cpp", make_command(python, "llamacpp_worker.py", model, 1), log_path=log_path) as worker:
+            worker.ask("prefill", num_tokens=64, depth=0)
+    except WorkerError:
+        return False
+    return True
 
 
 def set_up_llama_cpp_avx2(places: Places, model: Path | None) -> None:

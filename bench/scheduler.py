@@ -18,7 +18,8 @@ from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
 from pelton.scheduling.kv_manager import KvManager
-from pelton.scheduling.scheduler import Scheduler, SchedulerLimits
+from pelton.scheduling.limits import SchedulerLimits
+from pelton.scheduling.scheduler import Scheduler
 
 BLOCK_SIZE = 16
 TOKEN = SampledToken(7, None)

@@ -23,6 +23,7 @@ LEVELS = {
     "compute": 1,
     "quant": 2,
     "sampling": 2,
+    "structure": 2,
     "models": 3,
     "loading": 4,
     "execution": 5,

@@ -60,7 +60,7 @@ class Drawing {
   }
 
   void compare(const Candidate& token, std::uint32_t word) {
-    if (!kept_.is_between(token)) {
+    if (!kept_.reaches(token)) {
       return;
     }
     const double scaled = scaler_.scale(token.value);
@@ -69,6 +69,10 @@ class Drawing {
     }
     const double score = scaled + gumbel_from_word(word);
     if (score > best_score_ || (score == best_score_ && token.id < best_id_)) {
+      // Last, because few come so far and fewer requests drop their best tokens.
+      if (ranks_before(token, kept_.first)) {
+        return;
+      }
       best_score_ = score;
       best_id_ = token.id;
     }

@@ -11,18 +11,10 @@
 namespace pelton::sampling {
 namespace {
 
-// Masses are added by ranges of scaled logit 1/32 wide, best first; only the range where top_p is reached is searched.
-constexpr double kBucketsPerUnit = 32.0;
-constexpr std::size_t kNumBuckets = 929;
-
-std::size_t get_bucket(double scaled) {
-  return static_cast<std::size_t>(static_cast<std::int64_t>(-scaled * kBucketsPerUnit));
-}
-
 // Total mass of the kept tokens in each bucket.
-std::array<std::uint64_t, kNumBuckets> find_bucket_masses(LogitRow row, const std::vector<float>& maxima,
-                                                          const Scaler& scaler, const KeptSet& kept) {
-  std::array<std::uint64_t, kNumBuckets> bucket_masses{};
+BucketMasses find_bucket_masses(LogitRow row, const std::vector<float>& maxima, const Scaler& scaler,
+                                const KeptSet& kept) {
+  BucketMasses bucket_masses{};
   for (std::size_t chunk = 0; chunk < maxima.size(); ++chunk) {
     if (maxima[chunk] < kept.last.value || !has_mass(scaler.scale(maxima[chunk]))) {
       continue;
@@ -81,15 +73,10 @@ void apply_top_k(LogitRow row, const std::vector<float>& maxima, std::int64_t to
 
 void apply_top_p(LogitRow row, const std::vector<float>& maxima, const Scaler& scaler, double top_p,
                  std::vector<Candidate>& scratch, KeptSet& kept) {
-  const auto bucket_masses = find_bucket_masses(row, maxima, scaler, kept);
+  const BucketMasses bucket_masses = find_bucket_masses(row, maxima, scaler, kept);
   const std::uint64_t total = std::accumulate(bucket_masses.begin(), bucket_masses.end(), std::uint64_t{0});
   const std::uint64_t target = find_target_mass(top_p, total);
-  std::uint64_t mass_before = 0;
-  std::size_t bucket = 0;
-  while (mass_before + bucket_masses[bucket] < target) {
-    mass_before += bucket_masses[bucket];
-    ++bucket;
-  }
+  const auto [bucket, mass_before] = find_reached_bucket(bucket_masses, target);
   find_bucket_tokens(row, maxima, scaler, kept, bucket, scratch);
   const auto find_mass = [&](const Candidate& token) { return get_mass(scaler.scale(token.value)); };
   kept.last = find_last_by_mass(scratch.begin(), scratch.end(), ranks_before, find_mass, target - mass_before);

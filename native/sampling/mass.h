@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,6 +27,31 @@ inline std::uint64_t to_mass(double weight) {
 
 // For a scaled logit that has mass.
 inline std::uint64_t get_mass(double scaled) { return to_mass(exp_nonpositive(scaled)); }
+
+// Masses are added by ranges of scaled logit 1/32 wide, best first; only the range where a sum is reached is searched.
+inline constexpr double kBucketsPerUnit = 32.0;
+inline constexpr std::size_t kNumBuckets = 929;
+using BucketMasses = std::array<std::uint64_t, kNumBuckets>;
+
+// For a scaled logit that has mass, or minus a distance between two of them.
+inline std::size_t get_bucket(double scaled) {
+  return static_cast<std::size_t>(static_cast<std::int64_t>(-scaled * kBucketsPerUnit));
+}
+
+// The first bucket by which `target` is reached, and the mass before it.
+struct ReachedBucket {
+  std::size_t bucket;
+  std::uint64_t mass_before;
+};
+
+inline ReachedBucket find_reached_bucket(const BucketMasses& masses, std::uint64_t target) {
+  ReachedBucket reached{0, 0};
+  while (reached.mass_before + masses[reached.bucket] < target) {
+    reached.mass_before += masses[reached.bucket];
+    ++reached.bucket;
+  }
+  return reached;
+}
 
 // Mass that counts as having reached probability `p` of `total`; at least 1, so that one token is always kept.
 inline std::uint64_t find_target_mass(double p, std::uint64_t total) {

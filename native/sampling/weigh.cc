@@ -1,9 +1,9 @@
 #include "sampling/weigh.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
-#include <iterator>
 #include <limits>
 
 #include "sampling/mass.h"
@@ -14,6 +14,8 @@ namespace {
 
 using Tokens = std::vector<WeightedToken>;
 
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
 // The kept tokens in order of id.
 void collect_tokens(LogitRow row, const std::vector<float>& maxima, const Scaler& scaler, const KeptSet& kept,
                     Tokens& tokens) {
@@ -22,13 +24,19 @@ void collect_tokens(LogitRow row, const std::vector<float>& maxima, const Scaler
     if (maxima[chunk] < kept.last.value || !(scaler.scale(maxima[chunk]) >= kept.min_scaled)) {
       continue;
     }
-    const std::size_t end = std::min((chunk + 1) * kChunkTokens, row.size());
-    for (std::size_t id = chunk * kChunkTokens; id < end; ++id) {
-      const Candidate token{row[id], static_cast<std::int32_t>(id)};
-      const double scaled = scaler.scale(token.value);
+    const std::size_t start = chunk * kChunkTokens;
+    const std::size_t count = std::min(kChunkTokens, row.size() - start);
+    std::array<double, kChunkTokens> scaled{};
+    for (std::size_t i = 0; i < count; ++i) {
+      scaled[i] = scaler.scale(row[start + i]);
+    }
+    std::array<double, kChunkTokens> weights = scaled;
+    exp_nonpositive(weights);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Candidate token{row[start + i], static_cast<std::int32_t>(start + i)};
       // NaN and -inf have no probability, whatever the other bounds say.
-      if (scaled > -std::numeric_limits<double>::infinity() && scaled >= kept.min_scaled && kept.is_between(token)) {
-        tokens.push_back({token, scaled, has_mass(scaled) ? get_mass(scaled) : 0U});
+      if (scaled[i] > kMinusInfinity && scaled[i] >= kept.min_scaled && kept.is_between(token)) {
+        tokens.push_back({token, scaled[i], has_mass(scaled[i]) ? to_mass(weights[i]) : 0U});
       }
     }
   }
@@ -55,13 +63,24 @@ void keep_typical(double typical_p, Tokens& tokens) {
   }
   const double mean = weighted_sum / static_cast<double>(total);
   const auto find_distance = [&](const WeightedToken& token) { return std::fabs(token.scaled - mean); };
-  Tokens with_mass;
-  std::copy_if(tokens.begin(), tokens.end(), std::back_inserter(with_mass),
-               [](const WeightedToken& token) { return token.mass != 0U; });
+  BucketMasses masses{};
+  for (const WeightedToken& token : tokens) {
+    if (token.mass != 0U) {
+      masses[get_bucket(-find_distance(token))] += token.mass;
+    }
+  }
+  const std::uint64_t target = find_target_mass(typical_p, total);
+  const auto [bucket, mass_before] = find_reached_bucket(masses, target);
+  Tokens near;
+  for (const WeightedToken& token : tokens) {
+    if (token.mass != 0U && get_bucket(-find_distance(token)) == bucket) {
+      near.push_back(token);
+    }
+  }
   const WeightedToken last = find_last_by_mass(
-      with_mass.begin(), with_mass.end(),
+      near.begin(), near.end(),
       [&](const WeightedToken& a, const WeightedToken& b) { return find_distance(a) < find_distance(b); },
-      [](const WeightedToken& token) { return token.mass; }, find_target_mass(typical_p, total));
+      [](const WeightedToken& token) { return token.mass; }, target - mass_before);
   const double bound = find_distance(last);
   std::erase_if(tokens, [&](const WeightedToken& token) { return find_distance(token) > bound; });
 }

@@ -43,6 +43,9 @@ class ByteTokenizer:
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         return ([BOS] if add_special and self.add_bos else []) + list(text.encode())
 
+    def count_least_tokens(self, text: str) -> int:
+        return len(text.encode("utf-8", "replace")) // 3  # "<s>" is one token
+
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         return b"".join(map(self.token_bytes, ids)).decode(errors="replace")
 
@@ -81,7 +84,7 @@ class ScriptedRunner:
             if num_output == self.interrupt_at:
                 self.interrupt_at = None
                 raise KeyboardInterrupt
-            if item.start == 0:
+            if item.needs_sample and num_output == 0:
                 self.prompts.append(bytes(i for i in request.prompt_token_ids if i < 256).decode(errors="replace"))
             if item.needs_sample:
                 token_id = self.script[num_output % len(self.script)]

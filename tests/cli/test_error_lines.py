@@ -30,7 +30,8 @@ def run_process(*arguments: str, stdout: int | None = subprocess.PIPE, **variabl
     [
         (
             ["frobnicate"],
-            "command is 'frobnicate'; allowed: one of run, bench, bench machine, perplexity, tokenize, pull, doctor",
+            "command is 'frobnicate'; allowed: one of run, bench, bench engine, bench machine, perplexity, tokenize, "
+            "pull, doctor",
         ),
         (["run", "--frobnicate"], "No such option"),
         (["run", "a", "b"], "unexpected extra argument"),

@@ -61,8 +61,9 @@ def test_help_shows_range_and_default_of_a_field(cli) -> None:
 def test_every_sampling_and_engine_field_is_an_option_of_run(cli) -> None:
     text = cli.run("run", "--help").out
     names = [*get_option_specs(SamplingParams), *get_option_specs(EngineConfig)]
-    left_out = {*HIDDEN_OPTIONS, "max_num_seqs"}  # one prompt never needs the last
-    flags = ["--no-kv-cache" if n == "use_kv_cache" else f"--{n.replace('_', '-')}" for n in names if n not in left_out]
+    # One prompt never needs several sequences, nor a queue.
+    left_out = {*HIDDEN_OPTIONS, "max_num_seqs", "max_queued_requests", "max_queued_tokens"}
+    flags = [f"--{n.replace('use_', 'no_').replace('_', '-')}" for n in names if n not in left_out]
     assert [flag for flag in flags if not re.search(rf"{flag}\b", text)] == []
 
 

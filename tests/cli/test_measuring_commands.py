@@ -224,3 +224,17 @@ def test_pull_of_a_local_file_prints_its_path(cli, tmp_path: Path) -> None:
 
 def test_pull_of_an_unknown_name_is_one_line(cli) -> None:
     assert "no-such-model" in cli.run("pull", "no-such-model").error
+
+
+def test_bench_engine_counts_every_token_and_its_shares_add_up(cli) -> None:
+    arguments = ("--prompt-tokens", "6", "--new-tokens", "4", "--concurrency", "1,3")
+    answer = json.loads(cli.run("bench", "engine", *arguments, "--json").out)
+    assert [row["concurrency"] for row in answer["results"]] == [1, 3]
+    for row in answer["results"]:
+        assert (row["prompt_tokens"], row["new_tokens"]) == (6, 4)
+        assert row["tokens_per_s"] > 0
+        assert 0 <= row["gap_median_ms"] <= row["gap_longest_ms"]
+        assert row["model_share"] + row["sample_share"] + row["python_share"] == pytest.approx(1)
+    assert "Python %" in cli.run("bench", "engine", *arguments).out
+    error = cli.run("bench", "engine", "--prompt-tokens", "5000").error
+    assert error == "--prompt-tokens + --new-tokens is 5128; allowed: at most 512, the context"

@@ -17,6 +17,14 @@ def test_answer_goes_to_stdout_and_one_line_of_figures_to_stderr(cli) -> None:
     assert cli.runner.is_closed
 
 
+def test_verbose_says_first_what_the_kv_cache_holds(cli) -> None:
+    # 64 blocks of 16 tokens and 1,000 bytes, contexts of 512 tokens: 1,024 tokens, 2 requests.
+    lines = cli.run("run", "-v", "Hi").err.splitlines()
+    assert lines[0] == "pelton: KV cache: 1,024 tokens in at most 0.00 GiB, 2 requests at once of 512 tokens"
+    assert len(lines) == 2
+    assert cli.run("run", "--verbose", "--json", "Hi").err.splitlines() == lines[:1]
+
+
 def test_prompt_goes_through_the_chat_template_with_the_system_message(cli) -> None:
     cli.run("run", "--system", "Be kind.", "Hi")
     assert cli.runner.prompts == ["[system]Be kind.[user]Hi"]

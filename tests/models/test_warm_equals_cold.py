@@ -135,6 +135,17 @@ def test_block_copies_and_saved_blocks_hold_the_same_bytes(dtype: str) -> None:
     assert cache.block_data_bytes <= cache.bytes_per_block
 
 
+def test_blocks_beyond_2_gib_are_found_at_their_own_place() -> None:
+    """Case F01: with 32-bit offsets block 1432 would lie before the buffer. Only three blocks are ever touched."""
+    cache = KvCache(32, 6, 128, 1433, "f16")
+    assert cache.bytes_per_block * 1432 > 2**31
+    data = bytes(range(256)) * (cache.block_data_bytes // 256)
+    cache.set_block(1432, data)
+    cache.copy_block(1432, 0)
+    cache.copy_block(0, 1431)
+    assert cache.get_block(1432) == cache.get_block(0) == cache.get_block(1431) == data
+
+
 def test_blocks_that_do_not_exist_and_wrong_sizes_are_refused() -> None:
     cache = KvCache(1, 1, 16, 4, "f16")
     for block in (-1, 4):

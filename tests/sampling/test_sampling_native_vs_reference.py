@@ -93,7 +93,7 @@ def check_equal(native: SampledToken, expected: SampledToken) -> None:
     assert all(math.isfinite(value) for value in native_top)
 
 
-@settings(derandomize=True, deadline=None, max_examples=600, database=None)
+@settings(derandomize=True, deadline=None, max_examples=1000, database=None)
 @given(make_cases())
 def test_native_sampler_equals_the_reference(case: tuple[np.ndarray, SamplingRow]) -> None:
     logits, row = case

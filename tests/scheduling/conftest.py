@@ -15,7 +15,8 @@ from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
 from pelton.core.step_plan import SampledToken, ScheduledRequest, StepPlan, StepResult
 from pelton.scheduling.kv_manager import KvManager
-from pelton.scheduling.scheduler import Scheduler, SchedulerLimits
+from pelton.scheduling.limits import SchedulerLimits
+from pelton.scheduling.scheduler import Scheduler
 
 VOCAB_SIZE = 1000
 

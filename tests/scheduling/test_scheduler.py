@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pelton.core.errors import ContextLengthError, InvalidParameterError
-from pelton.core.request import RequestStatus
+from pelton.core.request import Request, RequestStatus
+from pelton.core.sampling_params import SamplingParams
+from pelton.scheduling.kv_manager import KvManager
+from pelton.scheduling.limits import SchedulerLimits
+from pelton.scheduling.scheduler import Scheduler
 
 
 def test_whole_prompt_is_computed_in_one_step_and_then_one_token_per_step(kit) -> None:
@@ -251,3 +255,40 @@ def test_first_step_of_a_request_is_timed_once(kit) -> None:
 def test_request_with_nothing_to_do_is_refused(kit, prompt: list[int], max_tokens: int) -> None:
     with pytest.raises(InvalidParameterError, match="at least 1"):
         kit.make_scheduler().add_request(kit.make_request("a", prompt, max_tokens))
+
+
+def test_stats_say_who_waits_for_what_and_what_blocks_hold(kit) -> None:
+    scheduler, runner = kit.make_scheduler(num_blocks=6, max_num_seqs=2), kit.make_runner(4)
+    for number in range(3):
+        scheduler.add_request(kit.make_request(f"r{number}", range(50 * number, 50 * number + 6), 10))
+    kit.run_step(scheduler, runner)
+    stats = scheduler.stats()
+    assert (stats.num_running, stats.num_waiting) == (2, 1)
+    assert stats.num_waiting_by_reason == {"capacity": 1, "deferred": 0, "preempted": 0}
+    assert (stats.num_blocks, stats.kv_usage, stats.num_cached_blocks) == (6, 4 / 6, 0)
+    while scheduler.num_preemptions == 0:
+        kit.run_step(scheduler, runner)
+    stats = scheduler.stats()
+    assert stats.num_waiting_by_reason == {"capacity": 1, "deferred": 0, "preempted": 1}
+    assert stats.num_preemptions == 1
+    kit.run_all(scheduler, runner)
+    stats = scheduler.stats()
+    assert (stats.num_running, stats.num_waiting, stats.kv_usage) == (0, 0, 0)
+    assert stats.num_cached_blocks == 6
+
+
+def test_time_of_the_first_step_comes_from_the_clock_that_was_given() -> None:
+    times = iter([10.0, 20.0])
+    limits = SchedulerLimits(max_num_batched_tokens=4, max_num_seqs=4)
+    scheduler = Scheduler(KvManager(8, 4), limits, clock=lambda: next(times))
+    requests = [Request(name, (1, 2), SamplingParams(), 2, 0, frozenset(), 0.0) for name in "ab"]
+    for request in requests:
+        scheduler.add_request(request)
+    scheduler.schedule()
+    assert [request.first_scheduled_s for request in requests] == [10.0, 20.0]
+
+
+@pytest.mark.parametrize("name", ["max_num_batched_tokens", "max_num_seqs"])
+def test_limits_below_one_are_refused(name: str) -> None:
+    with pytest.raises(InvalidParameterError, match=f"{name} is 0; allowed: at least 1"):
+        SchedulerLimits(**{"max_num_batched_tokens": 1, "max_num_seqs": 1, name: 0})

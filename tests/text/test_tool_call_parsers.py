@@ -36,8 +36,18 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
     ("hermes", "<<tool_call", "<<tool_call", []),
     ("hermes", '<<tool_call>{"name":"x"}', "<", [("x", "{}")]),
     ("hermes", "<tool_call>find(q=1)</tool_call>", "<tool_call>find(q=1)</tool_call>", []),
-    ("hermes", '<tool_call>{"name": "x", "arguments": {"a": 1,}}', '<tool_call>{"name": "x", "arguments": {"a": 1,}}', []),
-    ("hermes", '<tool_call>{"name": "x", "arguments": {"a": 01}}', '<tool_call>{"name": "x", "arguments": {"a": 01}}', []),
+    (
+        "hermes",
+        '<tool_call>{"name": "x", "arguments": {"a": 1,}}',
+        '<tool_call>{"name": "x", "arguments": {"a": 1,}}',
+        [],
+    ),
+    (
+        "hermes",
+        '<tool_call>{"name": "x", "arguments": {"a": 01}}',
+        '<tool_call>{"name": "x", "arguments": {"a": 01}}',
+        [],
+    ),
     ("hermes", '<tool_call>{"name": "x", "arguments": {"a": "', '<tool_call>{"name": "x", "arguments": {"a": "', []),
     ("hermes", '<tool_call>{"name": "x", "arguments": [1]}', '<tool_call>{"name": "x", "arguments": [1]}', []),
     ("hermes", '<tool_call>{"name": 3}</tool_call>', '<tool_call>{"name": 3}</tool_call>', []),
@@ -70,15 +80,25 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
     ("mistral", "see [1] and [TOOL", "see [1] and [TOOL", []),
     ("llama3", '{"name": "find", "parameters": {"q": "x"}}', "", [("find", '{"q": "x"}')]),
     ("llama3", '\n{"type": "function", "name": "find", "parameters": {}}', "", [("find", "{}")]),
-    ("llama3", '{"name": "find", "parameters": {}}; {"name": "f2", "parameters": {"a":1}}', "", [("find", "{}"), ("f2", '{"a":1}')]),
-    ("llama3", '{"name": "find", "parameters": {}}\n{"name": "get-item.v2", "parameters": {}}', "", [("find", "{}"), ("get-item.v2", "{}")]),
+    (
+        "llama3",
+        '{"name": "find", "parameters": {}}; {"name": "f2", "parameters": {"a":1}}',
+        "",
+        [("find", "{}"), ("f2", '{"a":1}')],
+    ),
+    (
+        "llama3",
+        '{"name": "find", "parameters": {}}\n{"name": "get-item.v2", "parameters": {}}',
+        "",
+        [("find", "{}"), ("get-item.v2", "{}")],
+    ),
     ("llama3", '<|python_tag|>{"name": "other", "parameters": {"a": 1}}', "", [("other", '{"a": 1}')]),
     ("llama3", '{"name": "Ada", "age": 36}', '{"name": "Ada", "age": 36}', []),
     ("llama3", '{"name": "find", "age": 36}', '{"name": "find", "age": 36}', []),
     ("llama3", 'A {"name": "find", "parameters": {}}', 'A {"name": "find", "parameters": {}}', []),
     ("llama3", '<|python_tag|>brave_search.call(query="x")', '<|python_tag|>brave_search.call(query="x")', []),
     ("llama3", "{", "{", []),
-]  # fmt: skip
+]
 
 
 def cut(text: str, size: int) -> Iterator[str]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "pelton.cli.run",
     "serve": "pelton.cli.serve",
     "bench": "pelton.cli.bench",
+    "bench engine": "pelton.cli.bench_engine",
     "bench machine": "pelton.cli.bench_machine",
     "bench serve": "pelton.cli.bench_serve",
     "perplexity": "pelton.cli.perplexity",

@@ -1,11 +1,25 @@
-"""How a finished request is shown: one line for people, one JSON object for programs. Pure functions.
+"""How a finished request and the KV cache are shown: a line for people, one JSON object for programs. Pure functions.
 
-Knows `core/outputs.py` only. Start at `make_stats_line` and `make_json`.
+Start at `make_stats_line` and `make_json`.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pelton.core.outputs import GenerationResult
+
+if TYPE_CHECKING:
+    from pelton.engine.llm import LLM
+
+
+def make_kv_cache_line(llm: LLM) -> str:
+    """One line: how many tokens, and how many requests of the longest context, the KV cache holds."""
+    from pelton.execution.kv_size import compute_kv_capacity
+
+    runner = llm.runner
+    capacity = compute_kv_capacity(runner.num_blocks, runner.block_size, runner.kv_bytes_per_block, llm.context_length)
+    return f"pelton: {capacity.describe()}"
 
 
 def make_stats_line(result: GenerationResult) -> str:

@@ -14,7 +14,7 @@ from pelton.cli import terminal
 from pelton.cli.main import EXIT_INTERRUPTED
 from pelton.cli.open_model import ModelOption, make_engine_options, open_llm
 from pelton.cli.options import OptionGroup, with_options
-from pelton.cli.report import make_json
+from pelton.cli.report import make_json, make_kv_cache_line
 from pelton.core.config import EngineConfig
 from pelton.core.errors import InvalidParameterError
 from pelton.core.sampling_params import SamplingParams
@@ -60,6 +60,9 @@ def run(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object at the end instead of streaming text.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say on standard error what the KV cache holds, before the answer.")
+    ] = False,
     **values: object,
 ) -> int:
     """Answer a prompt, streaming the text; without one, chat."""
@@ -70,9 +73,9 @@ def run(
     if prompt is None and not terminal.is_terminal(sys.stdin):
         prompt = terminal.read_piped_text()
     if prompt is None:
-        return _start_chat(model, config, params, system=system, raw=raw, json=json)
+        return _start_chat(model, config, params, system=system, raw=raw, json=json, verbose=verbose)
     check_prompt(prompt)
-    return _answer(prompt, model, config, params, system=system, raw=raw, json=json)
+    return _answer(prompt, model, config, params, system=system, raw=raw, json=json, verbose=verbose)
 
 
 def check_prompt(prompt: str) -> None:
@@ -97,8 +100,11 @@ def _answer(
     system: str | None,
     raw: bool,
     json: bool,
+    verbose: bool,
 ) -> int:
     with open_llm(model, config) as llm:
+        if verbose:
+            terminal.write_error(make_kv_cache_line(llm))
         if json:
             result = llm.generate(prompt, params)[0] if raw else llm.chat(make_messages(prompt, system), params)
             terminal.write_json(make_json(result))
@@ -110,11 +116,20 @@ def _answer(
 
 
 def _start_chat(
-    model: str | None, config: EngineConfig, params: SamplingParams, *, system: str | None, raw: bool, json: bool
+    model: str | None,
+    config: EngineConfig,
+    params: SamplingParams,
+    *,
+    system: str | None,
+    raw: bool,
+    json: bool,
+    verbose: bool,
 ) -> int:
     if json:
         raise InvalidParameterError("--json", True, "a prompt as argument or on standard input; a chat prints text")
     from pelton.cli.chat import chat
 
     with open_llm(model, config) as llm:
+        if verbose:
+            terminal.write_error(make_kv_cache_line(llm))
         return chat(llm, params, system=system, raw=raw)

@@ -37,7 +37,7 @@ class EngineConfig:
     max_step_ms: float | None = option(
         None,
         "While tokens are generated, prompts get as many tokens a step as keep it about this short; unset takes twice "
-        "the time of a step without prompts.",
+        "the time of a step without prompts, and no limit where a whole batch is waited for.",
         minimum=0.0,
         exclusive_minimum=True,
         maximum=3_600_000.0,

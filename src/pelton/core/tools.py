@@ -31,7 +31,9 @@ class Tool:
     def to_dict(self) -> dict[str, object]:
         """Return the tool as chat templates and clients write it."""
         function: dict[str, object] = {"name": self.name, "description": self.description}
-        function["parameters"] = json.loads(self.parameters) if self.parameters else {"type": "object", "properties": {}}
+        function["parameters"] = (
+            json.loads(self.parameters) if self.parameters else {"type": "object", "properties": {}}
+        )
         return {"type": "function", "function": function}
 
 

@@ -13,7 +13,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,7 @@ from pelton.text.chat_template import ChatTemplate
 from pelton.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from pelton.engine.prefix_cache_store import PrefixCacheStore
     from pelton.loading.pull import ProgressCallback
 
 T = TypeVar("T")
@@ -209,6 +210,35 @@ class AsyncEngine:
         tokenizer = (await self._get_loaded()).parts.tokenizer
         return await self._run(lambda: tokenizer.decode(token_ids))
 
+    async def save_prefix_cache(self, path: str | Path) -> int:
+        """What `LLM.save_prefix_cache` does; no step is computed meanwhile."""
+        loaded = await self._get_loaded()
+        return await self._run_between_steps(loaded, lambda: loaded.get_store().save(Path(path)))
+
+    async def load_prefix_cache(self, path: str | Path) -> int:
+        """What `LLM.load_prefix_cache` does; no step is computed meanwhile."""
+        loaded = await self._get_loaded()
+        return await self._run_between_steps(loaded, lambda: loaded.get_store().load(Path(path)))
+
+    async def _run_between_steps(self, loaded: _LoadedEngine, work: Callable[[], T]) -> T:
+        """Have the engine thread do `work`; what it raises is raised here and harms nobody else."""
+        future: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(work())
+            # A boundary: the caller gets it, the engine goes on.
+            except Exception as error:
+                future.set_exception(error)
+
+        loaded.thread.call(call, future.cancel)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if loaded.thread.is_alive:
+                raise
+            raise EngineDeadError("this engine was closed, or stopped, before that was done") from None
+
     async def _prepare(
         self, prepare: Callable[[RequestPreparer], PreparedRequest]
     ) -> tuple[PreparedRequest, EngineThread]:
@@ -265,8 +295,20 @@ class _LoadedEngine:
         except BaseException:
             parts.runner.close()
             raise
+        self._config = config
+        self._vocab_size = vocab_size
+        self._store: PrefixCacheStore | None = None
         self._close_lock = threading.Lock()
         self._is_runner_closed = False
+
+    def get_store(self) -> PrefixCacheStore:
+        """What saves and loads the prefix cache; for the engine thread only."""
+        if self._store is None:
+            from pelton.engine.prefix_cache_store import PrefixCacheStore
+
+            dtype = self._config.kv_cache_dtype
+            self._store = PrefixCacheStore(self.core, self.parts.model_path, dtype, self._vocab_size)
+        return self._store
 
     def close(self, *, drain: bool = False) -> None:
         """End the thread, then give the runner's memory back."""

@@ -5,6 +5,7 @@ It knows token ids only: no text, no files, no threads. Entry point: `EngineCore
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -15,7 +16,8 @@ from pelton.core.request import Request, RequestStatus
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
 from pelton.scheduling.kv_manager import KvManager
-from pelton.scheduling.scheduler import Scheduler, SchedulerLimits
+from pelton.scheduling.limits import SchedulerLimits
+from pelton.scheduling.scheduler import Scheduler
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,6 +53,12 @@ class Runner(Protocol):
     def score(self, token_ids: Sequence[int], first: int) -> npt.NDArray[np.float64]:
         """Log-probabilities of `token_ids[first:]`, each given all tokens before it."""
 
+    def get_block(self, block_id: int) -> bytes:
+        """K/V of a block, equally many bytes for each."""
+
+    def set_block(self, block_id: int, data: bytes) -> None:
+        """Write the K/V of a block that `get_block` of such a runner gave."""
+
     def get_node_times(self) -> list[NodeTime]:
         """What every node of the last step took and needed, in order."""
 
@@ -70,13 +78,17 @@ class StepOutcome:
 class EngineCore:
     """A scheduler and a runner, advanced one step at a time by whoever owns this object.
 
-    `num_steps` and `native_s` count the steps so far and the seconds that the model and sampling took of them.
+    `num_steps` counts the steps so far, `model_s` and `sample_s` the seconds that the model and sampling took of them.
+
+    With `is_interactive` callers see each token when it comes, so that a long prompt must not hold the others up;
+    without, only the time to the last token counts.
     """
 
-    def __init__(self, runner: Runner, config: EngineConfig) -> None:
+    def __init__(self, runner: Runner, config: EngineConfig, *, is_interactive: bool = True) -> None:
         self.runner = runner
         self.num_steps = 0
-        self.native_s = 0.0
+        self.model_s = 0.0
+        self.sample_s = 0.0
         self.scheduler = Scheduler(
             KvManager(
                 runner.num_blocks,
@@ -86,7 +98,7 @@ class EngineCore:
             SchedulerLimits(
                 max_num_batched_tokens=config.prefill_chunk,
                 max_num_seqs=config.max_num_seqs,
-                max_step_s=None if config.max_step_ms is None else config.max_step_ms / 1000,
+                max_step_s=_get_max_step_s(config, is_interactive),
                 policy=config.scheduling_policy,
                 use_kv_cache=config.use_kv_cache,
             ),
@@ -124,7 +136,8 @@ class EngineCore:
         result = self._run_isolated(plan) if isolates_errors else self.runner.run(plan)
         updated = self.scheduler.update(plan, result)
         self.num_steps += 1
-        self.native_s += result.model_s + result.sample_s
+        self.model_s += result.model_s
+        self.sample_s += result.sample_s
         failed = []
         if result.failed:
             requests = (item.request for item in plan.scheduled)
@@ -154,6 +167,13 @@ class EngineCore:
     def reset(self) -> None:
         """Abort all requests and free all blocks, whatever interrupted the last step."""
         self.scheduler.reset()
+
+
+def _get_max_step_s(config: EngineConfig, is_interactive: bool) -> float | None:
+    """Nobody watches a batch grow: without an explicit limit its prompts are computed in whole chunks."""
+    if config.max_step_ms is not None:
+        return config.max_step_ms / 1000
+    return None if is_interactive else math.inf
 
 
 def _split(plan: StepPlan) -> list[StepPlan]:

@@ -37,6 +37,7 @@ class _Abort(NamedTuple):
 
 class _Call(NamedTuple):
     work: Callable[[], None]
+    cancel: Callable[[], object]
 
 
 class EngineThread:
@@ -100,14 +101,14 @@ class EngineThread:
             self._inbox.append(_Abort(key))
             self._condition.notify_all()
 
-    def call(self, work: Callable[[], None]) -> None:
+    def call(self, work: Callable[[], None], cancel: Callable[[], object]) -> None:
         """Have `work` done by the thread between two steps; what it raises kills the engine.
 
-        Raises `EngineDeadError`.
+        `cancel` is called instead if the thread ends before it comes to it. Raises `EngineDeadError`.
         """
         with self._condition:
             self._check_alive()
-            self._inbox.append(_Call(work))
+            self._inbox.append(_Call(work, cancel))
             self._condition.notify_all()
 
     def close(self, *, drain: bool = False) -> None:
@@ -217,6 +218,9 @@ class EngineThread:
             inbox, self._inbox = self._inbox, []
         queues = [*self._queues.values(), *(message.queue for message in inbox if isinstance(message, _Arrival))]
         self._queues.clear()
+        for message in inbox:
+            if isinstance(message, _Call):
+                message.cancel()
         wake_all([waiter for queue in queues if (waiter := queue.fail(_make_error(cause))) is not None])
         if cause is None:
             self._table.reset()

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from pelton.engine.prefix_cache_store import PrefixCacheStore
     from pelton.loading.pull import ProgressCallback
     from pelton.sampling.beam_search import BeamSearchParams, BeamSequence
 
@@ -93,10 +94,12 @@ class LLM:
         self._preparer = RequestPreparer(
             PromptEncoder(parts.tokenizer, parts.chat_template, self._vocab_size, self.context_length)
         )
-        self._core = EngineCore(parts.runner, config)
+        self._core = EngineCore(parts.runner, config, is_interactive=False)
         self._table = RequestTable(
             self._core, parts.tokenizer, context_length=self.context_length, load_ms=parts.load_ms
         )
+        self._model_path = parts.model_path
+        self._store: PrefixCacheStore | None = None
         self._is_closed = False
         self._call_lock = threading.Lock()
         # Held during a step, so that close() in another thread waits for its end. Re-entrant, because a signal
@@ -200,6 +203,32 @@ class LLM:
         """Answer a conversation as `chat` does and yield outputs as `stream` does."""
         self._check_open()
         return self._stream(self._preparer.prepare_chat(messages, params, options))
+
+    def save_prefix_cache(self, path: str | Path) -> int:
+        """Save the K/V of cached prompts, for a later process with this model; return the number of blocks.
+
+        The file is written in one go and readable by its owner only. Raises `CacheFileError` if it cannot be written,
+        `ConfigError` without a prefix cache.
+        """
+        with self._exclusive_use(), self._step_lock:
+            return self._get_store().save(Path(path))
+
+    def load_prefix_cache(self, path: str | Path) -> int:
+        """Take back what `save_prefix_cache` saved, as far as free blocks go; return the number of blocks.
+
+        Raises `CacheFileError` for a file of another model, build, KV dtype or format, or one that is damaged in any
+        place: then nothing of it is used. K/V are believed if their checksums fit, so load only files you trust.
+        """
+        with self._exclusive_use(), self._step_lock:
+            return self._get_store().load(Path(path))
+
+    def _get_store(self) -> PrefixCacheStore:
+        if self._store is None:
+            from pelton.engine.prefix_cache_store import PrefixCacheStore
+
+            dtype = self.config.kv_cache_dtype
+            self._store = PrefixCacheStore(self._core, self._model_path, dtype, self._vocab_size)
+        return self._store
 
     def beam_search(self, prompt: Prompt, params: BeamSearchParams | None = None) -> list[BeamSequence]:
         """The likeliest continuations of a prompt, best first; see `sampling/beam_search.py`. Raises as `generate`."""

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """A loaded model: its shape, its text side and a runner that owns weights and KV cache. `load_ms`: what it took."""
+    """A loaded model: its shape, its text side and a runner that owns weights and KV cache.
+
+    `load_ms`: what loading took; `model_path`: the file of the weights, None if there is none.
+    """
 
     model_config: ModelConfig
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
     runner: Runner
     load_ms: float = 0.0
+    model_path: Path | None = None
 
 
 def make_config(config: EngineConfig | None, options: dict[str, object]) -> EngineConfig:
@@ -83,4 +87,5 @@ def load_parts(model: str | Path | None, config: EngineConfig, progress: Progres
         chat_template=loaded.chat_template,
         runner=runner,
         load_ms=(time.perf_counter() - start_s) * 1e3,
+        model_path=path,
     )

@@ -76,6 +76,10 @@ class PromptEncoder:
         return self._finish(token_ids, name, start_s)
 
     def _encode_text(self, encode: Callable[[str], list[int]], text: str, name: str) -> tuple[int, ...]:
+        if len(text) > self.context_length:
+            num_least = self.tokenizer.count_least_tokens(text)
+            if num_least >= self.context_length:
+                raise self._make_length_error(f"least possible number of tokens of {name}", num_least)
         try:
             return tuple(encode(text))
         except InvalidParameterError as error:
@@ -84,12 +88,14 @@ class PromptEncoder:
 
     def _finish(self, token_ids: tuple[int, ...], name: str, start_s: float) -> EncodedPrompt:
         if len(token_ids) >= self.context_length:
-            raise ContextLengthError(
-                f"number of tokens of {name}",
-                len(token_ids),
-                f"at most {self.context_length - 1} (the context is {self.context_length} tokens, one must stay free)",
-            )
+            raise self._make_length_error(f"number of tokens of {name}", len(token_ids))
         return EncodedPrompt(token_ids, start_s, time.perf_counter() - start_s)
+
+    def _make_length_error(self, what: str, num_tokens: int) -> ContextLengthError:
+        context = self.context_length
+        return ContextLengthError(
+            what, num_tokens, f"at most {context - 1} (the context is {context} tokens, one must stay free)"
+        )
 
 
 def check_token_ids(token_ids: Sequence[int], name: str, vocab_size: int) -> tuple[int, ...]:

@@ -90,7 +90,8 @@ class RequestTable:
             num_new_tokens=self.num_new_tokens,
             num_steps=self._core.num_steps,
             busy_s=self.busy_s,
-            native_s=self._core.native_s,
+            model_s=self._core.model_s,
+            sample_s=self._core.sample_s,
             scheduler=self._core.scheduler.stats(),
         )
 

@@ -12,8 +12,8 @@ class EngineStats:
     """A moment's requests, and counters since the start.
 
     `num_queued_requests` and `num_queued_tokens` (prompt tokens) wait for their first step; `num_unfinished` counts
-    requests that run or wait, those with several choices once. `busy_s` are the seconds spent in steps, `native_s` the
-    part of them in which the model and sampling ran. `scheduler` is None before the first step.
+    requests that run or wait, those with several choices once. `busy_s` are the seconds spent in steps, `model_s`
+    and `sample_s` the parts of them in which the model and sampling ran. `scheduler` is None before the first step.
     """
 
     num_unfinished: int = 0
@@ -24,10 +24,11 @@ class EngineStats:
     num_new_tokens: int = 0
     num_steps: int = 0
     busy_s: float = 0.0
-    native_s: float = 0.0
+    model_s: float = 0.0
+    sample_s: float = 0.0
     scheduler: SchedulerStats | None = None
 
     @property
     def python_share(self) -> float:
         """Share (0 to 1) of the busy time outside the model and sampling: scheduling, batches, text, outputs."""
-        return 1.0 - self.native_s / self.busy_s if self.busy_s > 0 else 0.0
+        return 1.0 - (self.model_s + self.sample_s) / self.busy_s if self.busy_s > 0 else 0.0

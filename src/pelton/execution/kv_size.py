@@ -44,8 +44,8 @@ class KvCapacity:
     def describe(self) -> str:
         """One line for people."""
         return (
-            f"KV cache: {self.num_tokens:,} tokens in at most {self.num_bytes / 2**30:.2f} GiB, "
-            f"{self.num_requests:,} requests at once of {self.context_length:,} tokens each"
+            f"KV cache: {self.num_tokens:,} tokens in at most {self.num_bytes / 2**30:.2f} GiB, {self.num_requests:,} "
+            f"request{'' if self.num_requests == 1 else 's'} at once of {self.context_length:,} tokens"
         )
 
 

@@ -64,16 +64,17 @@ class ModelRunner:
         A request from whose logits no token can be drawn is in `failed` of the result; the others go on. An exception
         leaves the requests as they were.
         """
-        start_s = time.perf_counter()
         for source, target in plan.block_copies:
             self._cache.copy_block(source, target)
         rows = choose_logit_rows(plan)
         pending = self._constraint_masks.start(rows.requests)
+        batch = _build_batch(plan)
+        start_s = time.perf_counter()
         try:
-            logits = self._program.run(self._cache, *_build_batch(plan), rows.batch_rows)
+            logits = self._program.run(self._cache, *batch, rows.batch_rows)
         finally:
+            model_end_s = time.perf_counter()
             masks = {} if pending is None else pending.result()
-        model_end_s = time.perf_counter()
         if self._sampler.vocab_size != self.vocab_size:
             logits = np.ascontiguousarray(logits[:, : self._sampler.vocab_size])
         prompt_logprobs, failed = rows.find_prompt_logprobs(logits)
@@ -143,6 +144,14 @@ class ModelRunner:
 
     def set_kv_block(self, block_id: int, data: bytes) -> None:
         """Write what `get_kv_block` gave. ValueError for a block that does not exist or another number of bytes."""
+        self._cache.set_block(block_id, data)
+
+    def get_block(self, block_id: int) -> bytes:
+        """K/V of a block in the cache's own layout, without padding."""
+        return self._cache.get_block(block_id)
+
+    def set_block(self, block_id: int, data: bytes) -> None:
+        """Write the K/V of a block, as `get_block` gave it."""
         self._cache.set_block(block_id, data)
 
     def get_node_times(self) -> list[NodeTime]:

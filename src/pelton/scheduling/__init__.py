@@ -1,1 +1,1 @@
-"""Which tokens run next: the scheduler and the KV block pool. Imports `core` only; start at `scheduler.py`."""
+"""Which tokens run next, and which KV blocks they use. Imports `core` only; start at `scheduler.py`."""

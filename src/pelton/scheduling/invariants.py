@@ -1,16 +1,32 @@
-"""What must always be true of the KV manager's tables. For tests, and slow: everything is looked at.
+"""What must always be true of the tables of scheduler and KV manager. For tests, and slow: everything is looked at.
 
-Entry point: `check_kv`.
+Entry points: `check_requests` and `check_kv`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from pelton.core.request import Request
+from pelton.core.request import Request, RequestStatus
 from pelton.scheduling.block_pool import BlockPool
 from pelton.scheduling.prefix_index import PrefixIndex
+
+
+def check_requests(unfinished: Iterable[Request], running: Sequence[Request]) -> int:
+    """AssertionError if a request's status, tokens or blocks do not fit where it is; return how many were preempted."""
+    running_set = set(running)
+    num_preempted = 0
+    for request in unfinished:
+        if request in running_set:
+            assert request.status is RequestStatus.RUNNING, f"{request.request_id} runs as {request.status}"
+            assert request.num_computed_tokens < request.num_tokens, f"{request.request_id} has nothing to compute"
+            continue
+        num_preempted += request.num_preemptions > 0
+        assert request.status is RequestStatus.WAITING, f"{request.request_id} waits as {request.status}"
+        assert not request.block_table, f"{request.request_id} waits and owns blocks"
+        assert request.num_computed_tokens == 0, f"{request.request_id} waits with computed tokens"
+    return num_preempted
 
 
 def check_kv(

@@ -16,41 +16,18 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from pelton.core.errors import ContextLengthError, InvalidParameterError
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_plan import SampledToken, ScheduledRequest, StepPlan, StepResult
 from pelton.scheduling.block_pool import BlockPool
 from pelton.scheduling.deferred import DeferredRequests
+from pelton.scheduling.invariants import check_requests
 from pelton.scheduling.kv_manager import KvManager
+from pelton.scheduling.limits import SchedulerLimits, check_new_request
 from pelton.scheduling.policies import make_policy
 from pelton.scheduling.prompt_logprobs import add_prompt_logprobs, limit_prompt_chunk
 from pelton.scheduling.stats import PrefixCounters, SchedulerStats
 from pelton.scheduling.step_budget import StepBudget
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerLimits:
-    """What a step may hold, and who goes first.
-
-    `max_num_batched_tokens` bounds the prompt tokens of a step; requests with a single token left (decodes) come on
-    top, at most `max_num_seqs` of them. `max_step_s`: see `StepBudget`. Without `use_kv_cache` every scheduled request
-    computes its whole sequence from position 0, in one step however long it is; further requests join while the total
-    stays within the bound.
-    """
-
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    max_step_s: float | None = None
-    policy: str = "fcfs"
-    use_kv_cache: bool = True
-
-    def __post_init__(self) -> None:
-        limits = {"max_num_batched_tokens": self.max_num_batched_tokens, "max_num_seqs": self.max_num_seqs}
-        for name, value in limits.items():
-            if value < 1:
-                raise InvalidParameterError(name, value, "at least 1")
 
 
 class Scheduler:
@@ -108,7 +85,7 @@ class Scheduler:
         was not added before or has another prompt, and `ContextLengthError` for a request that would not fit the KV
         cache even alone.
         """
-        self._check_new(request)
+        check_new_request(request, self._requests, self.block_pool.num_slots)
         self._is_consistent = False
         self._num_arrivals += 1
         request.arrival_number = self._num_arrivals
@@ -226,7 +203,7 @@ class Scheduler:
                 "deferred": len(self._deferred),
                 "preempted": self._num_preempted_waiting,
             },
-            kv_usage=1.0 - pool.num_free_blocks / pool.num_blocks,
+            kv_usage=(pool.num_blocks - pool.num_free_blocks) / pool.num_blocks,
             num_blocks=pool.num_blocks,
             num_cached_blocks=pool.num_cached_blocks,
             num_preemptions=self.num_preemptions,
@@ -239,17 +216,7 @@ class Scheduler:
         assert ranks == sorted(set(ranks)), "running requests are not in order, or one is there twice"
         assert len(self._running) <= self._limits.max_num_seqs, f"{len(self._running)} requests run"
         assert len(self._requests) == self.num_running + self.num_waiting, "queues and known requests differ"
-        running = set(self._running)
-        num_preempted = 0
-        for request in self._requests.values():
-            if request in running:
-                assert request.status is RequestStatus.RUNNING, f"{request.request_id} runs as {request.status}"
-                assert request.num_computed_tokens < request.num_tokens, f"{request.request_id} has nothing to compute"
-                continue
-            num_preempted += request.num_preemptions > 0
-            assert request.status is RequestStatus.WAITING, f"{request.request_id} waits as {request.status}"
-            assert not request.block_table, f"{request.request_id} waits and owns blocks"
-            assert request.num_computed_tokens == 0, f"{request.request_id} waits with computed tokens"
+        num_preempted = check_requests(self._requests.values(), self._running)
         assert num_preempted == self._num_preempted_waiting, "preempted requests are counted wrong"
         self._deferred.check_invariants(self._requests)
         self.kv.check_invariants(self._running)
@@ -418,28 +385,6 @@ class Scheduler:
         position = bisect_left(self._running, request.rank, key=_get_rank)
         assert self._running[position] is request, f"{request.request_id} does not run"
         del self._running[position]
-
-    def _check_new(self, request: Request) -> None:
-        if request.request_id in self._requests:
-            raise InvalidParameterError("request_id", request.request_id, "an id that is not in use")
-        num_prompt_tokens = len(request.prompt_token_ids)
-        if num_prompt_tokens < 1:
-            raise InvalidParameterError("prompt_token_ids", request.prompt_token_ids, "at least 1 token")
-        if request.max_tokens < 1:
-            raise InvalidParameterError("max_tokens", request.max_tokens, "at least 1")
-        leader = request.leader
-        if leader is not None and leader.arrival_number == 0:
-            raise InvalidParameterError("leader", leader.request_id, "a request that has been added before")
-        if leader is not None and leader.prompt_token_ids != request.prompt_token_ids:
-            raise InvalidParameterError("leader", leader.request_id, "a request with the same prompt")
-        # The last token is only sampled: its K/V are never stored.
-        num_slots = num_prompt_tokens + request.max_tokens - 1
-        if num_slots > self.block_pool.num_slots:
-            raise ContextLengthError(
-                "prompt tokens + max_tokens",
-                num_prompt_tokens + request.max_tokens,
-                f"at most {self.block_pool.num_slots + 1} (the KV cache has {self.block_pool.num_slots} token slots)",
-            )
 
 
 def _get_rank(request: Request) -> tuple[int, int]:

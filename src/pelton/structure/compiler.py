@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pelton.core.errors import StructureError
-from pelton.core.structure import Structure, shorten
+from pelton.core.structure import Structure, dump_json, shorten
 from pelton.structure.constraint import GrammarConstraint, describe_error
 from pelton.structure.json_schema import PreparedSchema, prepare_schema
 from pelton.structure.lark import prepare_lark
@@ -32,11 +32,13 @@ class StructureCompiler:
     """Compiles structures for the vocabulary of `tokenizer`. Safe to share between threads."""
 
     def __init__(self, tokenizer: TokenSource, max_cached: int = MAX_CACHED_GRAMMARS) -> None:
+        self.vocab_size = tokenizer.vocab_size
         self._tokenizer = tokenizer
         self._max_cached = max_cached
         self._vocabulary: LLTokenizer | None = None
         self._matchers: OrderedDict[Structure, LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
+        self._vocabulary_lock = threading.Lock()
 
     def compile(self, structure: Structure) -> GrammarConstraint:
         """Return a fresh constraint; one request (one choice of a request) needs one of its own.
@@ -47,14 +49,14 @@ class StructureCompiler:
         """
         with self._lock:
             matcher = self._matchers.get(structure)
-            if matcher is not None:
-                self._matchers.move_to_end(structure)
-            else:
-                matcher = self._compile_new(structure)
-                self._matchers[structure] = matcher
-                while len(self._matchers) > self._max_cached:
-                    self._matchers.popitem(last=False)
-            return GrammarConstraint(matcher.deep_copy(), self._tokenizer.vocab_size)
+        if matcher is None:
+            matcher = self._compile_new(structure)  # not under the lock: known structures need not wait for it
+        with self._lock:
+            self._matchers[structure] = matcher
+            self._matchers.move_to_end(structure)
+            while len(self._matchers) > self._max_cached:
+                self._matchers.popitem(last=False)
+            return GrammarConstraint(matcher.deep_copy(), self.vocab_size)
 
     @property
     def num_cached(self) -> int:
@@ -67,9 +69,9 @@ class StructureCompiler:
         if matcher.is_error():
             raise self._explain(structure, describe_error(matcher.get_error()), patterns)
         # The first mask finds a structure that nothing satisfies before any request is scheduled.
-        mask = np.zeros((self._tokenizer.vocab_size + 31) // 32, np.uint32)
+        mask = np.zeros((self.vocab_size + 31) // 32, np.uint32)
         try:
-            GrammarConstraint(matcher, self._tokenizer.vocab_size).fill_mask(mask)
+            GrammarConstraint(matcher, self.vocab_size).fill_mask(mask)
         except StructureError as error:
             raise StructureError(f"structure.{structure.kind}", error.value, error.allowed) from error
         if not mask.any():
@@ -81,14 +83,15 @@ class StructureCompiler:
     def _make_matcher(self, grammar: str) -> LLMatcher:
         from llguidance import LLMatcher
 
-        if self._vocabulary is None:
-            self._vocabulary = build_vocabulary(self._tokenizer)
+        with self._vocabulary_lock:
+            if self._vocabulary is None:
+                self._vocabulary = build_vocabulary(self._tokenizer)
         return LLMatcher(self._vocabulary, grammar, log_level=0, limits=_make_limits())
 
     def _explain(self, structure: Structure, message: str, patterns: tuple[tuple[str, str], ...]) -> StructureError:
         """Return the error of a grammar that does not compile, with the place of the pattern at fault if one is."""
         for place, pattern in patterns:
-            grammar, _ = _make_grammar(prepare_schema({"type": "string", "pattern": pattern}, place))
+            grammar, _ = _make_grammar(prepare_schema({"type": "string", "pattern": pattern}, place), place)
             matcher = self._make_matcher(grammar)
             if matcher.is_error():
                 found = describe_error(matcher.get_error())
@@ -116,18 +119,22 @@ def _make_limits() -> LLParserLimits:
 _Grammar = tuple[str, tuple[tuple[str, str], ...]]
 
 
-def _make_grammar(prepared: PreparedSchema) -> _Grammar:
+def _make_grammar(prepared: PreparedSchema, name: str) -> _Grammar:
     from llguidance import LLMatcher
 
-    return LLMatcher.grammar_from_json_schema(prepared.schema), prepared.patterns
+    try:
+        grammar = LLMatcher.grammar_from_json_schema(dump_json(name, prepared.schema))
+    except ValueError as error:  # numbers that do not fit in 64 bits
+        raise StructureError(name, shorten(str(prepared.schema)), f"what the compiler takes ({error})") from error
+    return grammar, prepared.patterns
 
 
 def _from_json_schema(structure: Structure, name: str) -> _Grammar:
-    return _make_grammar(prepare_schema(json.loads(structure.text), name))
+    return _make_grammar(prepare_schema(json.loads(structure.text), name), name)
 
 
 def _from_json_object(structure: Structure, name: str) -> _Grammar:
-    return _make_grammar(prepare_schema({"type": "object"}, name))
+    return _make_grammar(prepare_schema({"type": "object"}, name), name)
 
 
 def _from_regex(structure: Structure, name: str) -> _Grammar:

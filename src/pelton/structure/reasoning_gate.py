@@ -20,9 +20,7 @@ class ReasoningGate:
     token of its own) or the beginning of what `inner` wants.
     """
 
-    def __init__(
-        self, inner: TokenConstraint, tokenizer: TokenSource, style: ReasoningStyle, *, is_open: bool
-    ) -> None:
+    def __init__(self, inner: TokenConstraint, tokenizer: TokenSource, style: ReasoningStyle, *, is_open: bool) -> None:
         self._inner = inner
         self._tokenizer = tokenizer
         self._end = style.end.encode()

@@ -13,12 +13,14 @@ from enum import IntEnum
 from typing import Protocol
 
 from pelton.core.errors import InvalidParameterError
+from pelton.text.length_bound import LengthBound
 
 SPACE_MARK = "\u2581"  # SentencePiece writes a space as this character (U+2581)
 # Control tokens that are part of an answer: readers of tool calls and of reasoning look for them in the text.
 SHOWN_CONTROL_TOKENS = frozenset(
     ("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "<think>", "</think>", "[THINK]", "[/THINK]")
 )
+_MIN_BATCH_LENGTH = 4096  # characters
 _WHITESPACE_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -44,6 +46,8 @@ class TextEncoder(Protocol):
     """The part of `tokenizers.Tokenizer` used here."""
 
     def encode(self, sequence: str, *, add_special_tokens: bool) -> Encoding: ...
+
+    def encode_batch_fast(self, input: Sequence[str], *, add_special_tokens: bool) -> Sequence[Encoding]: ...
 
 
 def _build_byte_alphabet() -> dict[str, int]:
@@ -101,7 +105,7 @@ class TextRules:
 
     `prefix_token_ids` and `suffix_token_ids` are added by `encode(add_special=True)`; `eos_token_ids` are all tokens
     after which the model has nothing more to say; `strips_leading_space` says that encoding puts a space before a
-    text, so that decoding drops one at its start.
+    text, so that decoding drops one at its start. `keeps_characters`: encoding drops no ASCII letter, digit or mark.
     """
 
     bos_token_id: int | None = None
@@ -110,6 +114,7 @@ class TextRules:
     prefix_token_ids: tuple[int, ...] = ()
     suffix_token_ids: tuple[int, ...] = ()
     strips_leading_space: bool = False
+    keeps_characters: bool = True
 
 
 class Tokenizer:
@@ -133,6 +138,7 @@ class Tokenizer:
         self._encoder = encoder
         self._plain_encoder = plain_encoder
         self._bytes_by_id: dict[int, bytes] = {}
+        self._length_bound: LengthBound | None = None
         self._missing_bytes = _find_missing_bytes(vocabulary) if vocabulary.is_byte_level else frozenset()
 
     @property
@@ -161,10 +167,22 @@ class Tokenizer:
             raise InvalidParameterError(
                 "text", f"a lone surrogate at character {error.start}", "text that can be written as UTF-8"
             ) from error
-        ids = encoder.encode(text, add_special_tokens=False).ids
+        ids = _encode_text(encoder, text)
         if not self._missing_bytes.isdisjoint(utf8):
             self._check_nothing_lost(utf8, ids)
         return self._add_affixes(ids) if add_special else ids
+
+    def count_least_tokens(self, text: str) -> int:
+        """Tokens that `encode(text, add_special=False)` gives at least; quick. 0 where that cannot be told."""
+        if not self._rules.keeps_characters:
+            return 0
+        if self._length_bound is None:
+            vocabulary = self._vocabulary
+            # Control tokens have no bytes of their own, but their spelling in a text becomes one token.
+            self._length_bound = LengthBound(
+                vocabulary.compute_bytes(i) or text.encode() for i, text in enumerate(vocabulary.texts)
+            )
+        return self._length_bound.count_least_tokens(text.encode("utf-8", "replace"))
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """Return the text of `ids`; bytes that are no valid UTF-8 become U+FFFD, spaces are kept as they are.
@@ -178,7 +196,7 @@ class Tokenizer:
         return data.decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the raw bytes the token adds to a text; b"" for control (but `SHOWN_CONTROL_TOKENS`), unknown, unused."""
+        """Return the raw bytes the token adds to a text; b"" for unknown, unused and hidden control tokens."""
         data = self._bytes_by_id.get(token_id)
         if data is None:
             self._check_id(token_id)
@@ -233,6 +251,14 @@ class Tokenizer:
             f"character U+{ord(lost):04X} at {text.index(lost)}",
             "characters whose UTF-8 bytes are all in the model's vocabulary",
         )
+
+
+def _encode_text(encoder: TextEncoder, text: str) -> list[int]:
+    # Long texts as a batch of one: that releases the GIL, for which all other threads would wait seconds for a
+    # megabyte, and skips offsets. For short ones it costs more than it gains.
+    if len(text) < _MIN_BATCH_LENGTH:
+        return encoder.encode(text, add_special_tokens=False).ids
+    return encoder.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def encode_chat(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -96,6 +96,15 @@ def _walk(value: object) -> Iterator[_Json]:
                     yield from _walk(entry)
 
 
+def _keeps_characters(normalizer: object) -> bool:
+    """Whether normalisation is known to drop no ASCII letter, digit or punctuation mark."""
+    for step in _walk(normalizer):
+        is_space = step.get("pattern") == {"String": " "}
+        if step.get("type") not in ("Sequence", "Prepend", "NFC") and not (step.get("type") == "Replace" and is_space):
+            return False
+    return True
+
+
 def _is_byte_level(path: Path, definition: _Json) -> bool:
     model = definition.get("model")
     kind = model.get("type", "BPE") if isinstance(model, dict) else None
@@ -157,6 +166,7 @@ def _read_rules(
         prefix_token_ids=prefix,
         suffix_token_ids=suffix,
         strips_leading_space=not vocabulary.is_byte_level and _strips_leading_space(definition.get("decoder")),
+        keeps_characters=_keeps_characters(definition.get("normalizer")),
     )
 
 

@@ -1,4 +1,4 @@
-"""`CallReader`: one call, {"name": ..., "arguments": {...}}, read character by character; arguments go out as they come.
+"""`CallReader`: one call, {"name": ..., "arguments": {...}}, read by characters; arguments go out as they come.
 
 It must not know what stands around a call. Its only class is the entry point.
 """

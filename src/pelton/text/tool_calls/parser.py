@@ -1,7 +1,7 @@
 """`ToolCallParser`: the text of an answer comes in deltas, content and tool calls go out in deltas.
 
-However the text is cut, the joined result is the same; no part of a marker is ever shown as content, and nothing raises:
-what looked like a call and is none comes back as content, marker and all. It must not know tokens or requests.
+However the text is cut, the joined result is the same. No part of a marker is shown before it is decided, and nothing
+raises: what looked like a call and is none comes back as content, marker and all. It must not know tokens or requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _SPACE = " \t\r\n"
 class ToolCallParser:
     """Reads one answer in one style. `tool_names`: the tools the answer may call, which bare calls must name.
 
-    `num_calls` counts the calls read to their end. States: "content"; "begin" before a call's brace; "call" within it; "after" between a call and what may follow.
+    `num_calls` counts the calls read to their end. States: "content"; "begin" before a call's brace; "call" within it;
+    "after" between a call and what may follow.
     """
 
     def __init__(self, style: ToolStyle, tool_names: Collection[str]) -> None:

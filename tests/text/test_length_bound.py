@@ -1,0 +1,70 @@
+"""Least numbers of tokens: by hand, and never above what tokenising gives."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+
+from pelton.text.gguf_vocab import build_gguf_tokenizer
+from pelton.text.length_bound import LengthBound
+
+ASCII = [bytes([byte]) for byte in range(128)]
+
+
+def test_bound_is_the_number_of_letters_over_the_most_a_token_holds() -> None:
+    bound = LengthBound([*ASCII, b"abcd", b"<|x|>", b"----------"])
+    assert bound.count_least_tokens(b"q" * 10) == 3
+    assert bound.count_least_tokens(b"1" * 10) == 10
+    assert bound.count_least_tokens(b"=" * 25) == 3
+    assert bound.count_least_tokens(b" " * 100) == 0
+    assert bound.count_least_tokens(b"") == 0
+
+
+def test_characters_that_may_be_composed_or_unknown_count_for_nothing() -> None:
+    bound = LengthBound(ASCII)
+    assert bound.count_least_tokens("e\u0301".encode() * 10) == 0
+    assert bound.count_least_tokens(b"e" * 30 + "\u0301".encode()) == 28
+    assert LengthBound([*ASCII[:-6], b"abcd"]).count_least_tokens(b"q" * 100) == 0
+
+
+def test_bound_is_never_above_the_tokens_of_the_text(make_byte_level) -> None:
+    tokenizer = build_gguf_tokenizer(make_byte_level(["a b", "ab ab", "= =", "1 2", "abab ="]))
+    rng = random.Random(5)
+    for _ in range(300):
+        text = "".join(rng.choices(["a", "b", "ab", "=", "12", " ", "é", "<s>", "\n"], k=rng.randrange(60)))
+        assert tokenizer.count_least_tokens(text) <= len(tokenizer.encode(text, add_special=False))
+
+
+def test_long_texts_take_another_way_to_the_same_ids(make_byte_level) -> None:
+    tokenizer = build_gguf_tokenizer(make_byte_level(["a b", "ab ab", "h e"]))
+    piece = "ababhe <s> x\n"
+    assert tokenizer.encode(piece * 1000, add_special=False) == tokenizer.encode(piece, add_special=False) * 1000
+
+
+@pytest.mark.model
+def test_long_text_is_refused_in_milliseconds_and_tokenised_beside_other_threads(smollm2_tokenizer) -> None:
+    """Case A07."""
+    for text in ("q" * 1_000_000, "=" * 900_000, "c2VjcmV0" * 125_000):
+        start_s = time.perf_counter()
+        assert smollm2_tokenizer.count_least_tokens(text) > 8192
+        assert time.perf_counter() - start_s < 0.5
+    gaps: list[float] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        last_s = time.perf_counter()
+        while not done.wait(0.001):
+            gaps.append(time.perf_counter() - last_s)
+            last_s += gaps[-1]
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    start_s = time.perf_counter()
+    smollm2_tokenizer.encode("The sea is deep. " * 30_000)
+    total_s = time.perf_counter() - start_s
+    done.set()
+    watcher.join()
+    assert max(gaps) < total_s / 2
