@@ -48,3 +48,9 @@ def test_two_sizes_at_once_are_refused() -> None:
 def test_step_time_is_a_positive_number(value: object) -> None:
     with pytest.raises(InvalidParameterError, match="max_step_ms"):
         EngineConfig(max_step_ms=value)
+
+
+def test_step_time_is_unlimited_for_a_batch_unless_it_is_given() -> None:
+    assert EngineConfig().get_max_step_s(is_interactive=True) is None
+    assert EngineConfig().get_max_step_s(is_interactive=False) == float("inf")
+    assert EngineConfig(max_step_ms=20).get_max_step_s(is_interactive=False) == 0.02

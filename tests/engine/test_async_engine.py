@@ -143,6 +143,26 @@ def test_lost_reader_frees_blocks_within_one_step(kit, where: str, how: str) -> 
     kit.run(test)
 
 
+def test_stream_closed_by_another_task_ends_for_its_reader(kit) -> None:
+    gate = threading.Semaphore(0)
+
+    async def test() -> None:
+        async with kit.make_async_engine([65] * 100) as engine:
+            await engine.start()
+            engine._require_loaded().parts.runner.on_step = lambda: gate.acquire(timeout=10)
+            stream = engine.generate("x")
+            reader = asyncio.ensure_future(kit.read(stream))
+            await kit.wait_until(lambda: engine._require_loaded().parts.runner.num_steps == 1)
+            await stream.aclose()
+            assert await reader == []
+            unread = engine.generate("x")
+            await unread.aclose()
+            assert await kit.read(unread) == []
+            gate.release(100)
+
+    kit.run(test)
+
+
 def test_twins_with_one_name_do_not_clash(kit) -> None:
     """Case D06: close the first after two tokens, use the name again at once."""
 

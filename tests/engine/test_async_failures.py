@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pelton.core.errors import EngineDeadError, EngineOverloadedError, InvalidParameterError
+from pelton.core.errors import ContextLengthError, EngineDeadError, EngineOverloadedError, InvalidParameterError
 from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
 
@@ -135,3 +135,19 @@ def test_properties_of_an_engine_that_was_not_started_say_so(kit) -> None:
         _ = engine.context_length
     assert engine.stats().num_steps == 0
     engine.close_now()
+
+
+def test_text_that_cannot_fit_is_refused_before_it_is_tokenised(kit) -> None:
+    """Case A07: the least number of tokens of the fake vocabulary is a third of the bytes."""
+
+    class NeverTokenizer(kit.make_tokenizer):
+        def encode(self, text: str, **options: bool) -> list[int]:
+            raise AssertionError("tokenised")
+
+    async def test() -> None:
+        async with kit.make_async_engine([65], tokenizer=NeverTokenizer(), model_context=10) as engine:
+            message = r"least possible number of tokens of prompt is 10; allowed: at most 9"
+            with pytest.raises(ContextLengthError, match=message):
+                await engine.generate("x" * 30).start()
+
+    kit.run(test)

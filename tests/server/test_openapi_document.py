@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies
+from hypothesis import HealthCheck, Phase, given, settings, strategies
 from hypothesis.errors import Unsatisfiable
 from live_server import LiveServer, run_live
 from scripted import echo, make_engine
 
 schemathesis = pytest.importorskip("schemathesis")
 GenerationMode = schemathesis.GenerationMode
-NUM_EXAMPLES = 12
+NUM_EXAMPLES = 6
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,14 @@ def check_operation(server: LiveServer, operation: object, mode: GenerationMode)
     """Send requests that fit the document (or just do not), and some that the examples of fields suggest."""
 
     @given(data=strategies.data())
-    @settings(max_examples=NUM_EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=NUM_EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     def run(data: strategies.DataObject) -> None:
         case = data.draw(operation.as_strategy(generation_mode=mode))
         response = case.call(base_url=server.url)

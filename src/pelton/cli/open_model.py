@@ -6,6 +6,7 @@ cost more time than parsing a command line, and bad values must be refused befor
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,11 +79,13 @@ def load_llm(reference: str | None, config: EngineConfig, progress: ProgressCall
 
 
 def open_async_engine(reference: str | None, config: EngineConfig) -> AsyncEngine:
-    """Load a model (fetching it if need be) for a server; raises as `open_llm`. Whoever starts the engine closes it."""
+    """Load a model (fetching it if need be) for a server, which closes the engine at its end; raises as `open_llm`."""
     from pelton.engine.async_engine import AsyncEngine
 
     with ProgressBar(_describe_pull(reference), is_bytes=True) as bar:
-        return AsyncEngine(reference, config, progress=bar.update)
+        engine = AsyncEngine(reference, config, progress=bar.update)
+        asyncio.run(engine.start())
+    return engine
 
 
 def find_model(reference: str | None) -> Path:

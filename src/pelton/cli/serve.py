@@ -37,14 +37,21 @@ def serve(model: ModelOption = None, **values: object) -> int:
     # Here and not above: help must not load the web framework.
     from pelton.server.app import create_app
     from pelton.server.auth import ApiKeys
-    from pelton.server.serve import run_server
+    from pelton.server.serve import bind, run_server
 
     keys = ApiKeys.load(options.api_key_file, read_environment().api_keys)
     _warn_if_open(options, keys)
-    engine = open_async_engine(model, config)
     names = options.served_model_name or (_make_model_name(model),)
-    app = create_app(engine, options, model_names=names, keys=keys, log_stream=terminal.get_stdout())
-    return run_server(app, options, lambda url: terminal.write_error(f"pelton: {names[0]} at {url}/v1"))
+    # Before the model is loaded: a port in use should not cost that time.
+    with bind(options) as listener:
+        engine = open_async_engine(model, config)
+        try:
+            app = create_app(engine, options, model_names=names, keys=keys, log_stream=terminal.get_stdout())
+            return run_server(
+                app, options, listener, lambda url: terminal.write_error(f"pelton: {names[0]} at {url}/v1")
+            )
+        finally:
+            engine.close_now()
 
 
 def _warn_if_open(options: ServerOptions, keys: ApiKeys) -> None:

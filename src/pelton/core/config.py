@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -87,6 +88,16 @@ class EngineConfig:
         parse_memory_size("kv_cache_memory", self.kv_cache_memory)
         if self.kv_cache_tokens is not None:
             raise InvalidParameterError("kv_cache_tokens", self.kv_cache_tokens, "unset beside kv_cache_memory")
+
+    def get_max_step_s(self, is_interactive: bool) -> float | None:
+        """Seconds of `max_step_ms`; if unset, None (the scheduler's own default) or, for a batch, infinity.
+
+        With `is_interactive` callers see each token when it comes, so that a long prompt must not hold the others up;
+        without, only the time to the last token counts, and prompts are computed in whole chunks.
+        """
+        if self.max_step_ms is not None:
+            return self.max_step_ms / 1000
+        return None if is_interactive else math.inf
 
 
 @dataclass(frozen=True, slots=True)

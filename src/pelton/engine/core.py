@@ -5,7 +5,6 @@ It knows token ids only: no text, no files, no threads. Entry point: `EngineCore
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -109,7 +108,7 @@ class EngineCore:
             SchedulerLimits(
                 max_num_batched_tokens=config.prefill_chunk,
                 max_num_seqs=config.max_num_seqs,
-                max_step_s=_get_max_step_s(config, is_interactive),
+                max_step_s=config.get_max_step_s(is_interactive),
                 policy=config.scheduling_policy,
                 use_kv_cache=config.use_kv_cache,
             ),
@@ -178,13 +177,6 @@ class EngineCore:
     def reset(self) -> None:
         """Abort all requests and free all blocks, whatever interrupted the last step."""
         self.scheduler.reset()
-
-
-def _get_max_step_s(config: EngineConfig, is_interactive: bool) -> float | None:
-    """Nobody watches a batch grow: without an explicit limit its prompts are computed in whole chunks."""
-    if config.max_step_ms is not None:
-        return config.max_step_ms / 1000
-    return None if is_interactive else math.inf
 
 
 def _split(plan: StepPlan) -> list[StepPlan]:

@@ -9,11 +9,15 @@ from typing import Any
 from pelton.core.errors import EngineBusyError
 from pelton.core.outputs import GenerationResult, RequestOutput
 from pelton.engine.engine_thread import EngineThread
-from pelton.engine.output_queue import OutputQueue
+from pelton.engine.output_queue import OutputQueue, wake_all
 from pelton.engine.prepare import PreparedRequest
 
 # Prepares the request off the event loop, then says which thread runs it.
 Prepare = Callable[[], Awaitable[tuple[PreparedRequest, EngineThread]]]
+
+
+class _StreamClosed(Exception):  # noqa: N818  # tells a waiting reader of a fact, is never seen outside
+    pass
 
 
 class OutputStream(AsyncIterator[RequestOutput]):
@@ -64,8 +68,12 @@ class OutputStream(AsyncIterator[RequestOutput]):
         if self._is_over:
             raise StopAsyncIteration
         await self.start()
+        if self._thread is None:  # closed while it was starting
+            raise StopAsyncIteration
         try:
             output = await self._queue.get()
+        except _StreamClosed:
+            raise StopAsyncIteration from None
         except asyncio.CancelledError:
             self._abort()
             raise
@@ -86,14 +94,17 @@ class OutputStream(AsyncIterator[RequestOutput]):
         raise RuntimeError("the stream was read to its end, or closed, before get_result was called")
 
     async def aclose(self) -> None:
-        """Abort the request if it is not finished."""
+        """Abort the request if it is not finished; a task that waits for an output finds the stream at its end."""
         self._abort()
+        waiter = self._queue.fail(_StreamClosed())
+        if waiter is not None:
+            wake_all([waiter])
 
     async def __aenter__(self) -> OutputStream:
         return await self.start()
 
     async def __aexit__(self, *error: Any) -> None:  # Any: the three arguments of every __aexit__, unused
-        self._abort()
+        await self.aclose()
 
     def __del__(self) -> None:
         self._abort()

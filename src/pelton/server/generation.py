@@ -265,13 +265,13 @@ async def merge_outputs(generations: Sequence[Generation]) -> AsyncGenerator[tup
     num_open = len(generations)
     try:
         while num_open > 0:
-            number, output = await queue.get()
-            if isinstance(output, BaseException):
-                raise output
-            if output is None:
+            number, item = await queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
                 num_open -= 1
             else:
-                yield number, output
+                yield number, item
     finally:
         for pump in pumps:
             pump.cancel()

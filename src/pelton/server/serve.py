@@ -103,12 +103,13 @@ def bind(options: ServerOptions) -> socket.socket:
     return listener
 
 
-def run_server(app: FastAPI, options: ServerOptions, on_listening: Callable[[str], None]) -> int:
-    """Serve until a signal; returns the exit code. `on_listening` is called with the URL."""
+def run_server(
+    app: FastAPI, options: ServerOptions, listener: socket.socket, on_listening: Callable[[str], None]
+) -> int:
+    """Serve until a signal, on a socket of `bind`; returns the exit code. `on_listening` is called with the URL."""
     # A waiting event loop gets the interpreter from a computing thread after this long; the default is 5 ms.
     sys.setswitchinterval(0.001)
     server = make_server(app, options)
-    listener = bind(options)
     scheme = "http" if options.ssl_certfile is None else "https"
     host = f"[{options.host}]" if ":" in options.host else options.host
     on_listening(f"{scheme}://{host}:{listener.getsockname()[1]}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -181,7 +181,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def _cancel(*tasks: asyncio.Future[T]) -> None:
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:  # Any: what they would return is not looked at
     """Cancel tasks and wait for their end; what they raise is dropped."""
     for task in tasks:
         task.cancel()

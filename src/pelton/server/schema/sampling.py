@@ -10,7 +10,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, create_model
 
@@ -19,6 +19,7 @@ from pelton.core.fields import OptionSpec, get_option_specs
 from pelton.core.sampling_params import SamplingParams
 
 Schema = TypeVar("Schema", bound=BaseModel)
+_NUMBER_TYPES = (typing.Optional[int], typing.Optional[float])  # noqa: UP045  # runtime types
 
 # Fields that every protocol spells its own way.
 PROTOCOL_FIELDS = ("max_tokens", "stop", "logprobs", "structure", "n", "best_of", "prompt_logprobs")
@@ -50,7 +51,7 @@ def with_sampling_fields(*left_out: str) -> Callable[[type[Schema]], type[Schema
             if name in PROTOCOL_FIELDS or name in left_out or name in schema.model_fields:
                 continue
             kind = _get_json_type(hints[name])
-            fields[name] = (kind, _describe(spec, has_bounds=kind in (int | None, float | None)))
+            fields[name] = (kind, _describe(spec, is_number=kind in _NUMBER_TYPES))
         # Any: create_model takes fields as keywords of no common type.
         made: type[Schema] = create_model(  # type: ignore[call-overload]  # see the line above
             schema.__name__, __base__=schema, __module__=schema.__module__, __doc__=schema.__doc__, **fields
@@ -93,15 +94,15 @@ def check_stop(stop: str | list[str] | None, max_stop_strings: int, name: str = 
     return strings
 
 
-def _describe(spec: OptionSpec, *, has_bounds: bool) -> object:
-    """The field; bounds of lists are those of their items, which `SamplingParams` checks."""
-    bounds: dict[str, float] = {}
-    if has_bounds and spec.minimum is not None:
+def _describe(spec: OptionSpec, *, is_number: bool) -> object:
+    bounds: dict[str, Any] = {}  # Any: keywords of Field, which has many types of them
+    if not is_number:  # the bounds of a list's elements are checked by SamplingParams
+        return Field(None, description=spec.help)
+    if spec.minimum is not None:
         bounds["gt" if spec.exclusive_minimum else "ge"] = spec.minimum
-    if has_bounds and spec.maximum is not None:
+    if spec.maximum is not None:
         bounds["le"] = spec.maximum
-    # Any: pydantic's Field takes bounds as keywords.
-    return Field(None, description=spec.help, **bounds)  # type: ignore[arg-type]  # see the line above
+    return Field(None, description=spec.help, **bounds)
 
 
 def _get_json_type(hint: object) -> object:
@@ -111,7 +112,9 @@ def _get_json_type(hint: object) -> object:
     if hint in (int, float, bool, str):
         return typing.Optional[hint]  # noqa: UP045  # a runtime type
     if typing.get_origin(hint) is tuple:
-        return typing.Optional[list[typing.get_args(hint)[0]]]  # noqa: UP045  # a runtime type
+        # Any: a type made at run time.
+        element: Any = typing.get_args(hint)[0]  # see the line above
+        return typing.Optional[list[element]]  # noqa: UP045  # a runtime type
     if typing.get_origin(hint) is Mapping or typing.get_origin(hint) is types.GenericAlias:
         return typing.Optional[Annotated[dict[int, float], BeforeValidator(_read_bias_keys)]]  # noqa: UP045  # a runtime type
     raise TypeError(f"a sampling field has type {hint}; no JSON form is known for it")
