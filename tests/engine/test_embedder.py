@@ -193,7 +193,9 @@ def test_bad_inputs_are_named(make_engine) -> None:
                 await engine.embed([], name="input")
             with pytest.raises(ContextLengthError, match=r"tokens of input\[1\]"):
                 await engine.embed(["x", "x" * 300], name="input")
-            with pytest.raises(InvalidParameterError, match=r"prompts\[0\]"):
+            with pytest.raises(InvalidParameterError, match=r"prompts\[0\]|prompts is"):
                 await engine.embed([[9999]])
+            with pytest.raises(InvalidParameterError, match=r"tokens of prompts\[1\] is 6; allowed: at most 5"):
+                await engine.embed(["abcd", "abcde"], max_prompt_tokens=5)
 
     asyncio.run(run())

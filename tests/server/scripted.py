@@ -44,6 +44,9 @@ class ByteTokenizer:
             ids += [BOS] * (index > 0) + list(part.encode())
         return ids
 
+    def count_least_tokens(self, text: str) -> int:
+        return len(text.encode("utf-8", "replace")) // 3  # "<s>" is one token
+
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
 

@@ -218,12 +218,18 @@ class AsyncEngine:
         return await self._run(lambda: tokenizer.decode(token_ids))
 
     async def embed(
-        self, prompts: Sequence[Prompt], params: EmbeddingParams | None = None, *, name: str = "prompts"
+        self,
+        prompts: Sequence[Prompt],
+        params: EmbeddingParams | None = None,
+        *,
+        name: str = "prompts",
+        max_prompt_tokens: int | None = None,
     ) -> EmbeddingResult:
         """Vectors of texts or token ids, in their order; the same bits whatever runs beside them.
 
         They are computed in chunks between the steps of requests. Errors call the list `name`. Raises what `generate`
-        raises, `InvalidParameterError` for an empty list too. Cancelling drops what is not computed.
+        raises, `InvalidParameterError` also for an empty list and for a prompt of more than `max_prompt_tokens` tokens.
+        Cancelling drops what is not computed.
         """
         loaded = await self._get_loaded()
         encoder = loaded.preparer.encoder
@@ -232,7 +238,13 @@ class AsyncEngine:
         names = [name] if len(prompts) == 1 else [f"{name}[{i}]" for i in range(len(prompts))]
 
         def encode() -> list[tuple[int, ...]]:
-            return [encoder.encode(prompt, each).token_ids for prompt, each in zip(prompts, names, strict=True)]
+            texts = [encoder.encode(prompt, each).token_ids for prompt, each in zip(prompts, names, strict=True)]
+            for text, each in zip(texts, names, strict=True):
+                if max_prompt_tokens is not None and len(text) > max_prompt_tokens:
+                    raise InvalidParameterError(
+                        f"number of tokens of {each}", len(text), f"at most {max_prompt_tokens}"
+                    )
+            return texts
 
         return await loaded.embedder.embed(await self._run(encode), params or EmbeddingParams())
 

@@ -44,7 +44,8 @@ async def create_embeddings(request: Request) -> JsonAnswer:
     if body.dimensions is not None and body.dimensions != hidden_size:
         raise InvalidParameterError("dimensions", body.dimensions, f"{hidden_size}, the hidden size of this model")
     params = EmbeddingParams(pooling=body.pooling or "mean", normalize=body.normalize is not False)
-    work = state.engine.embed(list_inputs(body, state.options), params, name="input")
+    inputs, limit = list_inputs(body, state.options), state.options.max_prompt_tokens
+    work = state.engine.embed(inputs, params, name="input", max_prompt_tokens=limit)
     result = await run_until_disconnect(request, work)
     state.limiter.charge_tokens(get_caller(request).name, result.num_tokens)
     is_base64 = body.encoding_format == "base64"
