@@ -100,10 +100,10 @@ def test_chunks_are_small_while_requests_run(make_engine, states: HiddenStates) 
             states.chunk_sizes.clear()
             await engine.embed(["x" * 200])
             await stream.aclose()
-            assert max(states.chunk_sizes) <= 64
+            assert max(states.chunk_sizes) <= 16
             states.chunk_sizes.clear()
             await engine.embed(["x" * 200])
-            assert states.chunk_sizes == [201]
+            assert states.chunk_sizes == [128, 73]
 
     asyncio.run(run())
 

@@ -23,9 +23,10 @@ from pelton.engine.core import Runner
 from pelton.engine.embedding import EmbeddingQueue, EmbeddingRequest
 from pelton.engine.output_queue import Waiter, wake_all
 
-# Tokens computed at once beside running requests, whose next tokens wait meanwhile, and in an idle engine.
-_BUSY_CHUNK = 64
-_IDLE_CHUNK = 512
+# Tokens computed at once beside running requests, whose next tokens wait meanwhile, and in an idle engine, where a
+# request that arrives waits. More would be hardly faster (docs/log.md, embeddings beside a stream).
+_BUSY_CHUNK = 16
+_IDLE_CHUNK = 128
 
 
 class BetweenSteps(Protocol):
