@@ -40,12 +40,12 @@ class EngineCollector(Collector):
         yield self._gauge("num_queued_tokens", "Prompt tokens that wait for their first step.", stats.num_queued_tokens)
         yield self._gauge("engine_ready", "1 while the engine takes requests.", float(self._engine.is_ready))
         yield self._counter("num_steps", "Steps of the engine.", stats.num_steps)
-        python_s = max(0.0, stats.busy_s - stats.native_s)
+        python_s = max(0.0, stats.busy_s - stats.model_s - stats.sample_s)
         yield self._labelled_counter(
             "step_seconds",
-            "Seconds spent in steps: the model and sampling, and everything around them.",
+            "Seconds spent in steps: the model, sampling, and everything around them.",
             "part",
-            {"native": stats.native_s, "python": python_s},
+            {"model": stats.model_s, "sample": stats.sample_s, "python": python_s},
         )
 
     def _collect_scheduler(self, stats: SchedulerStats) -> Iterator[Metric]:
