@@ -6,7 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from pelton.core.config import EngineConfig
+from pelton.core.embedding import TextChunk
 from pelton.core.errors import InvalidParameterError
 from pelton.core.model_config import ModelConfig, RopeConfig
 from pelton.core.outputs import TokenLogprobs
@@ -105,6 +108,18 @@ class ScriptedRunner:
                 logprobs = None if num is None else TokenLogprobs(-0.5, top)
                 sampled[request.request_id] = SampledToken(token_id, logprobs)
         return StepResult(sampled=sampled, model_s=0.0, sample_s=0.0)
+
+    @property
+    def num_embedding_blocks(self) -> int:
+        """As many as requests have."""
+        return self.num_blocks
+
+    def compute_hidden_states(self, chunks: Sequence[TextChunk]) -> np.ndarray:
+        """All hidden states are (3, 4), whose unit vector is (0.6, 0.8)."""
+        return np.tile(np.float32([3.0, 4.0]), (sum(len(chunk.token_ids) for chunk in chunks), 1))
+
+    def end_hidden_states(self) -> None:
+        """Nothing to give back."""
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from live_server import LiveServer
 from scripted import END_OF_TURN, TEMPLATE, ByteTokenizer, make_engine
 
-from pelton.core.embedding import TextChunk
 from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
 
@@ -20,11 +18,6 @@ __all__ = ["HELLO", "TINY_OPTIONS", "CompatServer", "LiveServer"]
 # Of engines with the tiny real model, so that others can be compared with the one behind a server.
 TINY_OPTIONS: dict[str, object] = {"threads": 2, "kv_cache_tokens": 2048, "kv_cache_dtype": "f32"}
 HELLO = (*"Hello, wörld!".encode(), END_OF_TURN)
-
-
-def _make_states(chunks: Sequence[TextChunk]) -> np.ndarray:
-    """All hidden states are (3, 4), whose unit vector is (0.6, 0.8)."""
-    return np.tile(np.float32([3.0, 4.0]), (sum(len(chunk.token_ids) for chunk in chunks), 1))
 
 
 class Recorder:
@@ -67,9 +60,6 @@ class CompatServer(LiveServer):
             model_context=model_context,
             num_blocks=model_context,
         )
-        engine.runner.num_embedding_blocks = engine.runner.num_blocks
-        engine.runner.compute_hidden_states = _make_states
-        engine.runner.end_hidden_states = lambda: None
         super().__init__(engine, **options)
 
     @property

@@ -44,7 +44,7 @@ async def tokenize(request: Request) -> JsonAnswer:
     "/detokenize",
     operation_id="detokenize",
     summary="Text of token ids",
-    openapi_extra=document_body(DetokenizeRequest, {"tokens": [2020, 1072]}),
+    openapi_extra=document_body(DetokenizeRequest, {"tokens": [72, 105]}),
 )
 async def detokenize(request: Request) -> JsonAnswer:
     """The text of the ids, special tokens included."""
