@@ -38,24 +38,24 @@ for chunk in client.chat.completions.create(
     print(chunk.choices[0].delta.content or "", end="", flush=True)
 ```
 
-A field that is not in the tables below is a 400 that names it; so is a value out of range. Nothing is ignored, cut off or
-clamped in silence. The one exception is `max_tokens` beyond the end of the context: the answer then ends there, with
+A field that is not in the tables below is a 400 that names it; so is a value out of range. Nothing is ignored, cut off
+or clamped in silence. The one exception is `max_tokens` beyond the end of the context: the answer then ends there, with
 finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and infinities are refused.
 
 ## Answers
 
 * Every answer has `timings`, with llama-server's names (`cache_n`, `prompt_n`, `prompt_ms`, `prompt_per_token_ms`,
-  `prompt_per_second`, `predicted_n`, `predicted_ms`, `predicted_per_token_ms`, `predicted_per_second`) and `queue_ms`,
-  `tokenize_ms`, `ttft_ms` and `itl_ms` (mean, p50, p99). `prompt_n` counts the prompt tokens computed, `cache_n` those
-  taken from the prefix cache. In a stream they are on the last chunk. Over several prompts, counts are sums and times
-  are those of the prompt whose first token came last.
+  `prompt_per_second`, `predicted_n`, `predicted_ms`, `predicted_per_token_ms`, `predicted_per_second`) and
+  `queue_ms`, `tokenize_ms`, `ttft_ms` and `itl_ms` (mean, p50, p99). `prompt_n` counts the prompt tokens computed,
+  `cache_n` those taken from the prefix cache. In a stream they are on the last chunk. Over several prompts, counts
+  are sums and times are those of the prompt whose first token came last.
 * A choice reports `seed`, which repeats it exactly, and `stop_reason`, the stop string or token id that ended it.
   Choice i of a request is the request of its own with seed + i.
-* A stream's first chunk of a choice has the role; with `stream_options.include_usage` the last chunk has `choices: []`
-  and `usage`, which is null in all others. A stream ends with `data: [DONE]`. One that fails ends with
-  `data: {"error": {...}}` instead. Several tokens may come in one chunk when a client reads slowly or the machine is busy.
-* Log-probabilities are the model's own, before temperature and filters. One of minus infinity is written -9999. A token
-  that is a part of a character is written `bytes:\\xe6`.
+* A stream's first chunk of a choice has the role; with `stream_options.include_usage` the last chunk has `choices:
+  []` and `usage`, which is null in all others. A stream ends with `data: [DONE]`. One that fails ends with `data:
+  {"error": {...}}` instead. Several tokens may come in one chunk when a client reads slowly or the machine is busy.
+* Log-probabilities are the model's own, before temperature and filters. One of minus infinity is written -9999. A
+  token that is a part of a character is written `bytes:\\xe6`.
 * Reasoning of models that think in the text comes as `reasoning` and, the same, `reasoning_content`.
 * Tool calls are found in the style of the model's chat template (Hermes and Qwen, Llama 3, Mistral). A template that
   knows no tools gets them in the system message. `tool_choice` "required" or a named function is a grammar: the call
@@ -65,25 +65,27 @@ finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and inf
 
 ## Operations
 
-* **Keys.** `--api-key-file` (one `name:key` or `key` a line) and `PELTON_API_KEYS` (separated by commas). With any key set,
-  every path but `/health` and `/ready` needs `Authorization: Bearer KEY` or `x-api-key: KEY`. Keys are compared in
-  constant time and never logged; logs, limits and fair shares (`--scheduling-policy fair`) go by the key's name.
-* **Limits.** `--requests-per-minute` and `--tokens-per-minute` per key: 429 with Retry-After. Tokens are charged when a
-  request ends, so a request that is let in may overdraw the allowance; the next one waits for it. A full queue
+* **Keys.** `--api-key-file` (one `name:key` or `key` a line) and `PELTON_API_KEYS` (separated by commas). With any
+  key set, every path but `/health` and `/ready` needs `Authorization: Bearer KEY` or `x-api-key: KEY`. Keys are
+  compared in constant time and never logged; logs, limits and fair shares (`--scheduling-policy fair`) go by the
+  key's name.
+* **Limits.** `--requests-per-minute` and `--tokens-per-minute` per key: 429 with Retry-After. Tokens are charged when
+  a request ends, so a request that is let in may overdraw the allowance; the next one waits for it. A full queue
   (`--max-queued-requests`, `--max-queued-tokens`) is a 503 with Retry-After, estimated from the rate of late.
 * **Browsers.** No CORS headers unless `--cors-origins`; a page of another origin is refused (403).
-* **Health.** `/health` is 200 while the event loop runs. `/ready` is 200 while the engine takes requests, and 503 while the
-  server drains or when the engine has stopped; then every open request has ended with an error.
-* **The end.** SIGTERM: `/ready` turns 503, new requests are refused, open ones go on for `--drain-timeout-s` and then end
-  with an error; exit code 0.
-* **Disconnects.** A client that closes its connection aborts its request before the engine's next step, whether it was
-  queued, in prefill or decoding. The log shows status 499.
+* **Health.** `/health` is 200 while the event loop runs. `/ready` is 200 while the engine takes requests, and 503
+  while the server drains or when the engine has stopped; then every open request has ended with an error.
+* **The end.** SIGTERM: `/ready` turns 503, new requests are refused, open ones go on for `--drain-timeout-s` and then
+  end with an error; exit code 0.
+* **Disconnects.** A client that closes its connection aborts its request before the engine's next step, whether it
+  was queued, in prefill or decoding. The log shows status 499.
 * **Silence.** After `--keep-alive-s` without data a stream sends the comment `: keep-alive`.
 * **Logs.** One JSON line per request on standard output: ids, status, caller, times, tokens; no prompts, no keys.
   `X-Request-Id` is taken over and sent back; it need not be unique.
 * **Traces.** `--otlp-endpoint http://host:4318/v1/traces` sends a span per request (`pip install pelton[otel]`).
 * **TLS.** `--ssl-certfile`, `--ssl-keyfile`; `--ssl-ca-certs` demands certificates of clients.
-* **Load.** `pelton bench serve` measures this server or any other of the OpenAI API; `bench/soak_server.py` abuses it.
+* **Load.** `pelton bench serve` measures this server or any other of the OpenAI API; `bench/soak_server.py` abuses
+  it.
 * **Dashboard.** `grafana-dashboard.json` shows the metrics below.
 
 Other protocols (responses, messages, Ollama, TGI, embeddings, tokenize) are in [protocols.md](protocols.md).
@@ -176,9 +178,10 @@ def make_metrics() -> str:
     lines += [
         "",
         "Read from the engine as of its last step: `num_requests_running`, `num_requests_waiting`,",
-        "`num_requests_waiting_by_reason`, `num_unfinished_requests`, `num_queued_tokens`, `kv_cache_usage_perc` (0 to 1),",
-        "`kv_cache_blocks`, `kv_cache_cached_blocks`, `engine_ready`, and the counters `num_preemptions`, `num_steps`,",
-        "`prefix_cache_queries` and `prefix_cache_hits` (tokens, once per request), `prefix_cache_misses` (by reason) and",
+        "`num_requests_waiting_by_reason`, `num_unfinished_requests`, `num_queued_tokens`, `kv_cache_usage_perc`",
+        "(0 to 1), `kv_cache_blocks`, `kv_cache_cached_blocks`, `engine_ready`, and the counters `num_preemptions`,",
+        "`num_steps`, `prefix_cache_queries` and `prefix_cache_hits` (tokens, once per request), `prefix_cache_misses`",
+        "(by reason) and",
         "`step_seconds` (by part: model, sample, python).",
         "",
     ]
