@@ -30,7 +30,7 @@ def run_process(*arguments: str, stdout: int | None = subprocess.PIPE, **variabl
     [
         (
             ["frobnicate"],
-            "command is 'frobnicate'; allowed: one of run, bench, bench engine, bench machine, perplexity, tokenize, "
+            "command is 'frobnicate'; allowed: one of run, serve, bench, bench engine, bench machine, bench serve, perplexity, tokenize, "
             "pull, doctor",
         ),
         (["run", "--frobnicate"], "No such option"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pelton.core.errors import InvalidParameterError
@@ -107,10 +107,12 @@ class Environment:
     isa: str | None
     is_debug: bool
     cache_dir: Path
+    api_keys: str | None = field(default=None, repr=False)  # secrets: not for logs
 
 
 def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
-    """Read PELTON_ISA, PELTON_DEBUG and PELTON_CACHE (else XDG_CACHE_HOME/pelton, else ~/.cache/pelton).
+    """Read PELTON_ISA, PELTON_DEBUG, PELTON_API_KEYS, and PELTON_CACHE, else XDG_CACHE_HOME/pelton, else
+    ~/.cache/pelton.
 
     Raises `InvalidParameterError` for an unknown PELTON_ISA.
     """
@@ -124,7 +126,8 @@ def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
         cache_dir = Path(env["XDG_CACHE_HOME"]) / "pelton"
     else:
         cache_dir = Path.home() / ".cache" / "pelton"
-    return Environment(isa=isa, is_debug=read_is_debug(env), cache_dir=cache_dir)
+    api_keys = env.get("PELTON_API_KEYS") or None
+    return Environment(isa=isa, is_debug=read_is_debug(env), cache_dir=cache_dir, api_keys=api_keys)
 
 
 def read_is_debug(variables: Mapping[str, str] | None = None) -> bool:
