@@ -32,9 +32,8 @@ curl localhost:8000/v1/chat/completions -d '{"messages": [{"role": "user", "cont
 from openai import OpenAI
 
 client = OpenAI(base_url="http://localhost:8000/v1", api_key="any")
-for chunk in client.chat.completions.create(
-    model="smollm2", messages=[{"role": "user", "content": "Hi"}], stream=True
-):
+messages = [{"role": "user", "content": "Hi"}]
+for chunk in client.chat.completions.create(model="smollm2", messages=messages, stream=True):
     print(chunk.choices[0].delta.content or "", end="", flush=True)
 ```
 
