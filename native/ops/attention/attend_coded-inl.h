@@ -1,0 +1,207 @@
+// Attention of a span over coded keys and values (int8, int4) by integer dot products, compiled once per ISA inside its
+// namespace. Contract: ops/attention/attention.h.
+
+// What is left of the code of 0 after load_codes.
+template <int kBits>
+inline constexpr std::int32_t kZero = zero_code(kBits) - kCodeOffset<kBits>;
+
+// Brings a unit of codes nearer.
+template <int kBits>
+inline void prefetch_unit(const std::uint8_t* unit) {
+  for (std::int64_t i = 0; i < unit_bytes(kBits); i += 64) __builtin_prefetch(unit + i, 0, 2);
+}
+
+// Codes of x[0..n), n a multiple of 16, for the largest magnitude `highest`: x = the result * code.
+inline float code_row(const float* x, std::int64_t n, float highest, std::int8_t* codes) {
+  const float scale = highest / 127.0F;
+  const V inverse = set1(scale > 0.0F ? 1.0F / scale : 0.0F);
+  for (std::int64_t d = 0; d < n; d += kLanes) {
+    const V code = mul(load(x + d), inverse);
+    store_i8(codes + d, max(min(code, set1(127.0F)), set1(-127.0F)));
+  }
+  return scale;
+}
+
+inline float find_highest(const float* x, std::int64_t n) {
+  V highest = zero();
+  for (std::int64_t d = 0; d < n; d += kLanes) highest = max(abs(load(x + d)), highest);
+  return reduce_max(highest);
+}
+
+template <KvDtype kDtype>
+inline void prepare_codes(const KvLayer& kv, const AttendParams& params, const QueryBlock& query, float* scratch) {
+  const std::int64_t rows = query.num_tokens * query.group;
+  const Queries<std::int8_t> queries{reinterpret_cast<std::int8_t*>(scratch), rows * kQueryStride};
+  auto* coded = reinterpret_cast<CodedRow*>(scratch + plan_scratch(rows, kv).rows);
+  float q[kMaxHeadDim];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* head = query.row(r, kv.head_dim);
+    for (std::int64_t d = 0; d < kv.head_dim; ++d) q[d] = head[d] * params.scale;
+    std::fill(q + kv.head_dim, q + kv.key_dim, 0.0F);
+    if constexpr (is_rotated(kDtype)) rotate_runs(q, kv.key_dim);
+    const float highest = find_highest(q, kv.key_dim);
+    std::int32_t sum = 0;
+    for (std::int64_t d = 0; d < kv.key_dim; d += kQueryDims) {
+      const std::int64_t n = std::min(kQueryDims, kv.key_dim - d);
+      std::int8_t* codes = queries.from_row(r).at(d);
+      coded[r].query_scale = code_row(q + d, n, highest, codes);
+      for (std::int64_t i = 0; i < n; ++i) sum += codes[i];
+    }
+    coded[r].score_start = -kZero<key_bits(kDtype)> * sum;
+  }
+}
+
+// acc[r] += q[r] . c over 32 dimensions, for kLanes tokens.
+template <int kBits, int kRows>
+inline void dot_unit(const Code (&c)[8], const std::int8_t* q, IV (&acc)[kRows]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) acc[r] = dot<kBits, 0, 8>(acc[r], c, q + r * kQueryStride);
+}
+
+// scores[r, j] = q[r] . k[j] for kRows rows and block `b` of the span.
+template <int kBits, int kRows>
+inline void score_codes(const SpanView& span, std::int64_t b, const Queries<std::int8_t>& queries,
+                        const CodedRow* rows, float* scores) {
+  const std::uint8_t* keys = span.keys[b];
+  const std::uint8_t* ahead = span.keys[b + kCodedTilesAhead];
+  for (int part = 0; part < kParts; ++part) {
+    IV acc[kRows];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) acc[r] = iset1(rows[r].score_start);
+    for (std::int64_t d = 0; d < span.kv.key_dim; d += kUnitDims) {
+      const std::int64_t at = d / kUnitDims * unit_bytes(kBits);
+      if (part == 0) prefetch_unit<kBits>(ahead + at);
+      Code c[8];
+      load_codes<kBits>(keys + at, part, c);
+      dot_unit<kBits>(c, queries.at(d), acc);
+    }
+    const V scale = load_scales(keys + span.to_key_scales, part);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const V score = mul(mul(to_f32(acc[r]), scale), set1(rows[r].query_scale));
+      store(scores + r * kSpanTokens + b * kBlockTokens + part * kLanes, score);
+    }
+  }
+}
+
+template <int kBits>
+inline void score_all_codes(const SpanView& span, std::int64_t num_rows, const Queries<std::int8_t>& queries,
+                            const CodedRow* rows, float* scores) {
+  std::int64_t r = 0;
+  const auto pass = [&](auto rows_at_once) {
+    constexpr int kRows = decltype(rows_at_once)::value;
+    for (; r + kRows <= num_rows; r += kRows) {
+      for (std::int64_t b = 0; b < span.num_blocks; ++b) {
+        score_codes<kBits, kRows>(span, b, queries.from_row(r), rows + r, scores + r * kSpanTokens);
+      }
+    }
+  };
+  pass(std::integral_constant<int, kCodedScoreRows>{});
+  if constexpr (kCodedScoreRows > 4) pass(std::integral_constant<int, 4>{});
+  if constexpr (kCodedScoreRows > 3) pass(std::integral_constant<int, 3>{});
+  pass(std::integral_constant<int, 1>{});
+}
+
+// The codes of a row's weights times the tokens' value scales. `weights` [kSpanTokens] are overwritten.
+template <int kBits>
+inline void code_weights(const SpanView& span, float* weights, std::int8_t* codes, CodedRow* row) {
+  V highest = zero();
+  for (std::int64_t b = 0; b < span.num_blocks; ++b) {
+    const std::uint8_t* scales = span.values[b] + span.to_value_scales;
+    for (int part = 0; part < kParts; ++part) {
+      float* p = weights + b * kBlockTokens + part * kLanes;
+      const V scaled = mul(load(p), load_scales(scales, part));
+      store(p, scaled);
+      highest = max(abs(scaled), highest);
+    }
+  }
+  const float top = reduce_max(highest);
+  const V factor = set1(top > 0.0F ? 16256.0F / top : 0.0F);
+  V high_sum = zero();
+  V low_sum = zero();
+  for (std::int64_t j = 0; j < span.num_blocks * kBlockTokens; j += kLanes) {
+    const V t = mul(load(weights + j), factor);
+    const V high = round(mul(t, set1(0.0078125F)));
+    const V low = round(sub(t, mul(high, set1(128.0F))));
+    store_i8(codes + j, high);
+    store_i8(codes + kSpanTokens + j, low);
+    high_sum = add(high_sum, high);
+    low_sum = add(low_sum, low);
+  }
+  row->value_scale = top / 16256.0F;
+  row->high_start = -kZero<kBits> * static_cast<std::int32_t>(reduce_integral_sum(high_sum));
+  row->low_start = -kZero<kBits> * static_cast<std::int32_t>(reduce_integral_sum(low_sum));
+}
+
+// values[r] = sum over the span's tokens j of weights[r, j] * v[j], for kRows rows and 32 dimensions from `dim` on.
+template <int kBits, int kRows>
+inline void value_codes(const SpanView& span, std::int64_t dim, const std::int8_t* weights, const CodedRow* rows,
+                        float* values) {
+  const std::int64_t at = dim / kUnitDims * unit_bytes(kBits);
+  for (int part = 0; part < kParts; ++part) {
+    IV high[kRows][2];
+    IV low[kRows][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      high[r][0] = high[r][1] = iset1(rows[r].high_start);
+      low[r][0] = low[r][1] = iset1(rows[r].low_start);
+    }
+    for (std::int64_t b = 0; b < span.num_blocks; ++b) {
+      if (part == 0) prefetch_unit<kBits>(span.values[b + kCodedTilesAhead] + at);
+      Code c[8];
+      load_codes<kBits>(span.values[b] + at, part, c);
+      const std::int8_t* w = weights + b * kBlockTokens;
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const std::int8_t* row = w + r * kWeightStride;
+        high[r][0] = dot_chain<kBits, 0, 4>(high[r][0], c, row);
+        high[r][1] = dot_chain<kBits, 4, 8>(high[r][1], c, row);
+        low[r][0] = dot_chain<kBits, 0, 4>(low[r][0], c, row + kSpanTokens);
+        low[r][1] = dot_chain<kBits, 4, 8>(low[r][1], c, row + kSpanTokens);
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      float* p = values + r * span.kv.value_dim + dim + part * kLanes;
+      for (int half = 0; half < 2; ++half) {
+        const V sum = fma(to_f32(high[r][half]), set1(128.0F), to_f32(low[r][half]));
+        store(p + half * 16, mul(sum, set1(rows[r].value_scale)));
+      }
+    }
+  }
+}
+
+template <int kBits>
+inline void value_all_codes(const SpanView& span, std::int64_t num_rows, const std::int8_t* weights,
+                            const CodedRow* rows, float* values) {
+  for (std::int64_t dim = 0; dim < span.kv.value_dim; dim += kUnitDims) {
+    std::int64_t r = 0;
+    const auto pass = [&](auto rows_at_once) {
+      constexpr int kRows = decltype(rows_at_once)::value;
+      for (; r + kRows <= num_rows; r += kRows) {
+        value_codes<kBits, kRows>(span, dim, weights + r * kWeightStride, rows + r, values + r * span.kv.value_dim);
+      }
+    };
+    pass(std::integral_constant<int, kCodedValueRows>{});
+    if constexpr (kCodedValueRows > 3) pass(std::integral_constant<int, 3>{});
+    pass(std::integral_constant<int, 1>{});
+  }
+}
+
+template <KvDtype kDtype>
+inline void attend_codes(const SpanView& span, const AttendParams& params, const QueryBlock& query, float* scratch,
+                         const SpanState& out) {
+  const std::int64_t num_rows = query.num_tokens * query.group;
+  const AttendScratch at = plan_scratch(num_rows, span.kv);
+  const Queries<std::int8_t> queries{reinterpret_cast<std::int8_t*>(scratch), num_rows * kQueryStride};
+  float* scores = scratch + at.scores;
+  auto* rows = reinterpret_cast<CodedRow*>(scratch + at.rows);
+  auto* weights = reinterpret_cast<std::int8_t*>(scratch + at.weights);
+  score_all_codes<key_bits(kDtype)>(span, num_rows, queries, rows, scores);
+  for (std::int64_t r = 0; r < num_rows; ++r) {
+    float* row = scores + r * kSpanTokens;
+    weigh_row(span, params, query, r, row, out);
+    code_weights<value_bits(kDtype)>(span, row, weights + r * kWeightStride, rows + r);
+  }
+  value_all_codes<value_bits(kDtype)>(span, num_rows, weights, rows, out.values);
+}
