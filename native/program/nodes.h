@@ -79,6 +79,7 @@ struct RopeShape {
 std::unique_ptr<Node> make_rope(int x, RopeShape shape);
 // Both are needed: the first stores dtypes whose tokens are independent, the second the others.
 std::unique_ptr<Node> make_store_kv(int k, int v, std::int64_t layer);
+std::unique_ptr<Node> make_store_kv_in_order(int k, int v, std::int64_t layer);
 std::unique_ptr<Node> make_attend(int q, int out, std::int64_t layer, AttendParams params, std::vector<float> sinks);
 
 struct LinearPart {

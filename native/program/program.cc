@@ -107,6 +107,7 @@ void Program::store_kv(int k, int v, std::int64_t layer) {
   check(spec(k).rows == Rows::kTokens && spec(v).rows == Rows::kTokens, "store_kv works on tokens");
   num_layers_ = std::max(num_layers_, layer + 1);
   push(make_store_kv(k, v, layer));
+  push(make_store_kv_in_order(k, v, layer));
 }
 
 void Program::attend(int q, int out, std::int64_t layer, std::int64_t head_dim, const AttendParams& params,

@@ -119,25 +119,67 @@ class RopeNode : public RowNode {
   const int x_;
 };
 
+// Stores heads `begin` to `end` of one token's keys and values.
+void store_token(const StepContext& step, const KvLayer& kv, std::int64_t token, std::int64_t begin, std::int64_t end,
+                 const float* k, const float* v) {
+  const Batch& batch = *step.batch;
+  const std::int64_t width = kv.num_kv_heads * kv.head_dim;
+  const std::int64_t position = step.positions[static_cast<std::size_t>(token)];
+  const std::int64_t seq = step.seq_of[static_cast<std::size_t>(token)];
+  const std::int32_t* table = batch.block_tables + seq * batch.table_width;
+  const std::int64_t index = position / kBlockTokens;
+  const KvSlot slot{table[index], position % kBlockTokens, index > 0 ? table[index - 1] : -1};
+  step.kernels->store_kv(kv, slot, begin, end, k + token * width, v + token * width);
+}
+
 class StoreKvNode : public RowNode {
  public:
   StoreKvNode(int k, int v, std::int64_t layer)
       : RowNode("store_kv", Rows::kTokens, {k, v}, {}), layer_(layer), k_(k), v_(v) {}
   void run_rows(const StepContext& step, std::int64_t begin, std::int64_t end) const override {
     const KvLayer kv = step.cache->layer(layer_);
-    const std::int64_t width = kv.num_kv_heads * kv.head_dim;
+    if (has_center(kv.dtype)) return;  // the work of StoreKvInOrderNode
     for (std::int64_t t = begin; t < end; ++t) {
-      const std::int64_t position = step.positions[static_cast<std::size_t>(t)];
-      const std::int64_t seq = step.seq_of[static_cast<std::size_t>(t)];
-      const std::int32_t* table = step.batch->block_tables + seq * step.batch->table_width;
-      const KvSlot slot{table[position / kBlockTokens], position % kBlockTokens};
-      step.kernels->store_kv(kv, slot, step.f32(k_) + t * width, step.f32(v_) + t * width);
+      store_token(step, kv, t, 0, kv.num_kv_heads, step.f32(k_), step.f32(v_));
     }
   }
 
  private:
   const std::int64_t layer_;
   const int k_, v_;
+};
+
+// Stores the keys and values of dtypes whose blocks depend on the blocks before: an item is one sequence's head. For
+// other dtypes it has no items, which costs no barrier.
+class StoreKvInOrderNode : public Node {
+ public:
+  StoreKvInOrderNode(int k, int v, std::int64_t layer)
+      : Node("store_kv", Partition::kOther, Rows::kTokens, {k, v}, {}), layer_(layer), k_(k), v_(v) {}
+  std::int64_t prepare(const StepContext& step) override {
+    const KvLayer kv = step.cache->layer(layer_);
+    if (!has_center(kv.dtype)) return 0;
+    // The few tokens of a decode are not worth a barrier.
+    num_items_ = step.batch->num_tokens <= kBlockTokens ? 1 : step.batch->num_seqs * kv.num_kv_heads;
+    return num_items_;
+  }
+  void run(const StepContext& step, std::int64_t item, int) override {
+    const KvLayer kv = step.cache->layer(layer_);
+    const std::int64_t num_heads = step.batch->num_seqs * kv.num_kv_heads;
+    for (std::int64_t i = item; i < num_heads; i += num_items_) {
+      store_head(step, kv, i / kv.num_kv_heads, i % kv.num_kv_heads);
+    }
+  }
+
+ private:
+  void store_head(const StepContext& step, const KvLayer& kv, std::int64_t seq, std::int64_t head) const {
+    for (std::int64_t t = step.batch->cu_seqlens[seq]; t < step.batch->cu_seqlens[seq + 1]; ++t) {
+      store_token(step, kv, t, head, head + 1, step.f32(k_), step.f32(v_));
+    }
+  }
+
+  const std::int64_t layer_;
+  const int k_, v_;
+  std::int64_t num_items_ = 0;
 };
 
 }  // namespace
@@ -163,6 +205,9 @@ std::unique_ptr<Node> make_select_rows(int x, std::int64_t width, int out) {
 std::unique_ptr<Node> make_rope(int x, RopeShape shape) { return std::make_unique<RopeNode>(x, shape); }
 std::unique_ptr<Node> make_store_kv(int k, int v, std::int64_t layer) {
   return std::make_unique<StoreKvNode>(k, v, layer);
+}
+std::unique_ptr<Node> make_store_kv_in_order(int k, int v, std::int64_t layer) {
+  return std::make_unique<StoreKvInOrderNode>(k, v, layer);
 }
 
 }  // namespace pelton

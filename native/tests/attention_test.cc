@@ -49,8 +49,9 @@ struct Inputs {
 void fill_cache(const KernelTable& kernels, const Case& c, const Inputs& in, const KvLayer& kv) {
   for (std::int64_t t = 0; t < c.context; ++t) {
     const std::int64_t block = in.table[static_cast<std::size_t>(t / kBlockTokens)];
+    const std::int64_t before = t < kBlockTokens ? -1 : in.table[static_cast<std::size_t>(t / kBlockTokens - 1)];
     const std::int64_t at = t * c.num_kv_heads * c.head_dim;
-    kernels.store_kv(kv, {block, t % kBlockTokens}, in.k.data() + at, in.v.data() + at);
+    kernels.store_kv(kv, {block, t % kBlockTokens, before}, 0, c.num_kv_heads, in.k.data() + at, in.v.data() + at);
   }
 }
 
@@ -155,9 +156,9 @@ void test_store_of_special_numbers(const KernelTable& scalar, const Target& targ
   k[3] = -0.0F;
   const KvCache expected(1, 1, kDim, 1, dtype);
   const KvCache actual(1, 1, kDim, 1, dtype);
-  const KvSlot slot{0, 3};
-  scalar.store_kv(expected.layer(0), slot, k.data(), k.data());
-  target.kernels->store_kv(actual.layer(0), slot, k.data(), k.data());
+  const KvSlot slot{0, 3, -1};
+  scalar.store_kv(expected.layer(0), slot, 0, 1, k.data(), k.data());
+  target.kernels->store_kv(actual.layer(0), slot, 0, 1, k.data(), k.data());
   const auto bytes = static_cast<std::size_t>(expected.layer(0).block_bytes);
   require_same_bits(actual.layer(0).base, expected.layer(0).base, bytes, "store_kv of special numbers " + target.name);
 }

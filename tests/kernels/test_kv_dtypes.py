@@ -106,8 +106,29 @@ def test_weights_far_below_the_largest_count_for_what_14_bits_hold(isa, dtype, p
         np.testing.assert_allclose(seen[-1], (weight - 1) / (weight + 1), atol=num_tokens * 2.0**-15)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_keys_with_a_strong_mean_are_centered(isa, rng, pool):
+    # A mean of 10 in one dimension leaves few of 32 steps to the rest, unless it is taken off.
+    heads, num_tokens = (2, 1, 32), 120
+    q, v = (pack_f32(rng.standard_normal((num_tokens, width)), pool) for width in (64, 32))
+    keys = rng.standard_normal((num_tokens, 32)).astype(np.float32)
+    keys[:, 5] += 10
+    k = pack_f32(keys, pool)
+    spec = AttendSpec(layer=0, num_heads=2, num_kv_heads=1, head_dim=32, scale=0.2)
+    forward = functools.partial(attend_embedded, q, k, v, spec)
+    batch = make_batch([(list(range(num_tokens)), 0, list(range(8)))], list(range(num_tokens)))
+    expected = run_reference(forward, batch, ReferenceCache(kv_dtype="int4"))
+    whole = run_native(forward, batch, isa, pool, make_cache(heads, dtype="int4"))
+    np.testing.assert_allclose(whole, expected, rtol=2e-3, atol=2e-3)
+    cut = run_chunks(forward, isa, pool, heads, num_tokens, 7, [5, 1, 7, 0, 2, 9, 3, 4], "int4")
+    assert_same_bits(cut, whole)
+    off = np.square(round_keys(keys[:, None], "int4")[:, 0] - keys)
+    assert off[16:].mean() < 0.5 * off[:16].mean()  # the first block has no block before it
+
+
 def test_int4_keys_have_twice_the_steps_of_int4_values(rng):
-    heads = rng.standard_normal((200, 2, 64)).astype(np.float32)
+    # One block, so no center.
+    heads = rng.standard_normal((16, 20, 64)).astype(np.float32)
     key_error, value_error = (np.square(f(heads, "int4") - heads).mean() for f in (round_keys, round_values))
     # Steps of 1/16 and 1/8 of the largest of 64 normal numbers, about 2.5: errors of step^2 / 12.
     assert key_error == pytest.approx((2.5 / 16) ** 2 / 12, rel=0.2)
@@ -115,8 +136,8 @@ def test_int4_keys_have_twice_the_steps_of_int4_values(rng):
 
 
 def test_rotation_spreads_a_dimension_that_outweighs_the_rest(rng):
-    heads = rng.standard_normal((100, 64)).astype(np.float32)
-    heads[:, 5] = 20.0
+    heads = rng.standard_normal((16, 10, 64)).astype(np.float32)
+    heads[..., 5] = 20.0
     error = np.square(round_keys(heads, "int4") - heads).mean()
     # Unrotated, steps would be 20 / 16; rotated, the largest of 64 is about 20 / 8 + 2.5.
     assert error < 0.5 * (20 / 16) ** 2 / 12
@@ -168,7 +189,7 @@ def test_the_reference_rounds_as_written():
     # Alone in dimension 0, 1.0 is 1/32 in all 32 dimensions of its unit once rotated: the lowest code, -8, everywhere.
     head = np.array([[1.0, 0.0]], np.float32)
     np.testing.assert_array_equal(round_values(head, "int4"), head)
-    np.testing.assert_array_equal(round_keys(head, "int4"), head)
+    np.testing.assert_array_equal(round_keys(head[:, None], "int4"), head[:, None])
     np.testing.assert_array_equal(
         round_values(np.array([1.0, 1.00390625, 1.01171875], np.float32), "bf16"), [1.0, 1.0, 1.015625]
     )

@@ -47,6 +47,7 @@ inline void prepare_codes(const KvLayer& kv, const AttendParams& params, const Q
       coded[r].query_scale = code_row(q + d, n, highest, codes);
       for (std::int64_t i = 0; i < n; ++i) sum += codes[i];
     }
+    coded[r].query_sum = sum;
     coded[r].score_start = -kZero<key_bits(kDtype)> * sum;
   }
 }
@@ -59,7 +60,7 @@ inline void dot_unit(const Code (&c)[8], const std::int8_t* q, IV (&acc)[kRows])
 }
 
 // scores[r, j] = q[r] . k[j] for kRows rows and block `b` of the span.
-template <int kBits, int kRows>
+template <int kBits, bool kHasCenter, int kRows>
 inline void score_codes(const SpanView& span, std::int64_t b, const Queries<std::int8_t>& queries,
                         const CodedRow* rows, float* scores) {
   const std::uint8_t* keys = span.keys[b];
@@ -78,13 +79,18 @@ inline void score_codes(const SpanView& span, std::int64_t b, const Queries<std:
     const V scale = load_scales(keys + span.to_key_scales, part);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const V score = mul(mul(to_f32(acc[r]), scale), set1(rows[r].query_scale));
-      store(scores + r * kSpanTokens + b * kBlockTokens + part * kLanes, score);
+      V score = to_f32(acc[r]);
+      if constexpr (kHasCenter) {
+        score = fma(score, scale, set1(rows[r].centers[b]));
+      } else {
+        score = mul(score, scale);
+      }
+      store(scores + r * kSpanTokens + b * kBlockTokens + part * kLanes, mul(score, set1(rows[r].query_scale)));
     }
   }
 }
 
-template <int kBits>
+template <int kBits, bool kHasCenter>
 inline void score_all_codes(const SpanView& span, std::int64_t num_rows, const Queries<std::int8_t>& queries,
                             const CodedRow* rows, float* scores) {
   std::int64_t r = 0;
@@ -92,7 +98,7 @@ inline void score_all_codes(const SpanView& span, std::int64_t num_rows, const Q
     constexpr int kRows = decltype(rows_at_once)::value;
     for (; r + kRows <= num_rows; r += kRows) {
       for (std::int64_t b = 0; b < span.num_blocks; ++b) {
-        score_codes<kBits, kRows>(span, b, queries.from_row(r), rows + r, scores + r * kSpanTokens);
+        score_codes<kBits, kHasCenter, kRows>(span, b, queries.from_row(r), rows + r, scores + r * kSpanTokens);
       }
     }
   };
@@ -100,6 +106,37 @@ inline void score_all_codes(const SpanView& span, std::int64_t num_rows, const Q
   if constexpr (kCodedScoreRows > 4) pass(std::integral_constant<int, 4>{});
   if constexpr (kCodedScoreRows > 3) pass(std::integral_constant<int, 3>{});
   pass(std::integral_constant<int, 1>{});
+}
+
+// Each row's product with the centers of the span's blocks, which are taken together as one tile of 16 rows.
+inline void multiply_centers(const SpanView& span, std::int64_t num_rows, const Queries<std::int8_t>& queries,
+                             std::uint8_t* tile, CodedRow* rows) {
+  const std::int64_t key_dim = span.kv.key_dim;
+  std::uint16_t scales[kSpanBlocks] = {};
+  for (std::int64_t b = 0; b < span.num_blocks; ++b) {
+    const std::uint8_t* center = span.keys[b] + span.to_centers;
+    for (std::int64_t d = 0; d < key_dim / 2; d += 4) {
+      std::uint32_t four;
+      std::memcpy(&four, center + d, 4);
+      const std::uint32_t halves[2] = {four & 0x0f0f0f0fu, four >> 4 & 0x0f0f0f0fu};
+      std::uint8_t* line = tile + (d / 16 * kUnitDims + d % 16) * kSpanBlocks + b * 4;
+      std::memcpy(line, &halves[0], 4);
+      std::memcpy(line + 16 * kSpanBlocks, &halves[1], 4);
+    }
+    std::memcpy(scales + b, center + key_dim / 2, 2);
+  }
+  for (std::int64_t r = 0; r < num_rows; ++r) {
+    for (int part = 0; part < kParts; ++part) {
+      // The tile has bytes around 8, whatever load_codes takes off bytes.
+      IV acc[1] = {iset1((kCodeOffset<8> - zero_code(4)) * rows[r].query_sum)};
+      for (std::int64_t d = 0; d < key_dim; d += kUnitDims) {
+        Code c[8];
+        load_codes<8>(tile + d * kSpanBlocks, part, c);
+        dot_unit<8>(c, queries.from_row(r).at(d), acc);
+      }
+      store(rows[r].centers + part * kLanes, mul(to_f32(acc[0]), load_f16(scales + part * kLanes)));
+    }
+  }
 }
 
 // The codes of a row's weights times the tokens' value scales. `weights` [kSpanTokens] are overwritten.
@@ -197,7 +234,10 @@ inline void attend_codes(const SpanView& span, const AttendParams& params, const
   float* scores = scratch + at.scores;
   auto* rows = reinterpret_cast<CodedRow*>(scratch + at.rows);
   auto* weights = reinterpret_cast<std::int8_t*>(scratch + at.weights);
-  score_all_codes<key_bits(kDtype)>(span, num_rows, queries, rows, scores);
+  if constexpr (has_center(kDtype)) {
+    multiply_centers(span, num_rows, queries, reinterpret_cast<std::uint8_t*>(scratch + at.centers), rows);
+  }
+  score_all_codes<key_bits(kDtype), has_center(kDtype)>(span, num_rows, queries, rows, scores);
   for (std::int64_t r = 0; r < num_rows; ++r) {
     float* row = scores + r * kSpanTokens;
     weigh_row(span, params, query, r, row, out);

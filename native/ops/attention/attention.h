@@ -8,7 +8,8 @@
 //   values[d] = sum over j, in order, of weight[j] * value[j, d], by fused multiply-add from 0
 // Coded keys and values (int8, int4) are multiplied as integers, which needs no order:
 //   q[d] = s * round(q[d] * (1 / s)) with s = max |q| / 127, after int4's rotation
-//   score[j]  = (sum over d of q's code * key's code) * scale[j] * s
+//   score[j]  = ((sum over d of q's code * key's code) * scale[j] + q . center) * s, fused, where q . center = center's
+//               scale * (sum over d of q's code * center's code), and nothing is added for int8
 //   t[j]      = weight[j] * scale[j] * (16256 / largest |weight * scale| of the span), 0 where that is 0;
 //               high[j] = round(t[j] / 128), low[j] = round(t[j] - 128 * high[j]), which fit in signed bytes
 //   values[d] = (128 * (sum over j of high[j] * code[j, d]) + sum over j of low[j] * code[j, d]), fused, * (largest /
@@ -71,6 +72,8 @@ struct CodedRow {
   float value_scale;           // of the span's sums of weighted codes
   std::int32_t high_start;     // as score_start, for the high and the low parts of the span's weights
   std::int32_t low_start;
+  std::int32_t query_sum;
+  float centers[kSpanBlocks];  // q . center of each of the span's blocks, without query_scale
 };
 
 // Queries are copied in runs of kQueryDims dimensions, each row kQueryStride elements after the one before: a constant,
@@ -85,6 +88,7 @@ struct AttendScratch {
   std::int64_t scores;   // behind the queries: floats, or codes in bytes
   std::int64_t rows;     // CodedRow
   std::int64_t weights;  // weight codes
+  std::int64_t centers;  // the span's centers as one tile of 16 rows
   std::int64_t end;
 };
 
@@ -92,7 +96,7 @@ inline AttendScratch plan_scratch(std::int64_t rows, const KvLayer& kv) {
   const std::int64_t query_elements = (kv.key_dim + kQueryDims - 1) / kQueryDims * rows * kQueryStride;
   if (!is_coded(kv.dtype)) {
     const std::int64_t end = query_elements + rows * kSpanTokens;
-    return {query_elements, end, end, end};
+    return {query_elements, end, end, end, end};
   }
   // Whole lines of the cache.
   const auto after = [](std::int64_t begin, std::int64_t num_floats) { return begin + (num_floats + 15) / 16 * 16; };
@@ -100,7 +104,8 @@ inline AttendScratch plan_scratch(std::int64_t rows, const KvLayer& kv) {
   at.scores = after(0, query_elements / 4);
   at.rows = after(at.scores, rows * kSpanTokens);
   at.weights = after(at.rows, rows * static_cast<std::int64_t>(sizeof(CodedRow) / 4));
-  at.end = after(at.weights, rows * kWeightStride / 4);
+  at.centers = after(at.weights, rows * kWeightStride / 4);
+  at.end = at.centers + (has_center(kv.dtype) ? kv.key_dim * kSpanBlocks / 4 : 0);
   return at;
 }
 
@@ -127,9 +132,12 @@ using FinishAttendKernel = void (*)(const KvLayer&, const QueryBlock&, const Spa
 struct KvSlot {
   std::int64_t block;
   std::int64_t slot;
+  std::int64_t block_before;  // the block of the 16 tokens before, -1 for the first block
 };
 
-// Writes one token's k and v [num_kv_heads, head_dim].
-using StoreKvKernel = void (*)(const KvLayer&, const KvSlot& slot, const float* k, const float* v);
+// Writes one token's k and v [num_kv_heads, head_dim], of the heads from `begin` to `end`. Where keys have a center, a
+// sequence's tokens must be stored in order.
+using StoreKvKernel = void (*)(const KvLayer&, const KvSlot& slot, std::int64_t begin, std::int64_t end, const float* k,
+                               const float* v);
 
 }  // namespace pelton

@@ -1,7 +1,6 @@
 // How keys and values lie in the blocks of the paged KV cache, by dtype.
 //
-// A block holds, for one layer, every head's keys, their scales, every head's values and their scales. So lines of
-// codes are lines of the processor's caches.
+// A block holds, for one layer, every head's keys, their scales, every head's values, their scales, and centers.
 //
 // f16, bf16, f32: one head's keys are [key_dim, 16 tokens], one head's values [16 tokens, value_dim].
 //
@@ -26,6 +25,14 @@
 // (value_dim), go through the Walsh-Hadamard transform (16 neighbours as a sum in order, then butterflies a + b, a - b
 // over distances 16, 32, ... n / 2, then a division by n). It spreads the few large dimensions over all. Queries and
 // attention's result go through the same without the division, which leaves q . k as it is and turns values back.
+//
+// Then the block's center is taken off int4 keys: keys of a head have a strong mean, which would use up most of the
+// steps. The center is the mean of the keys that the block before holds, as they are read back there, and 0 in the
+// first block; so it depends on the tokens before and on nothing else. It is kept as 4-bit codes, of every 32
+// dimensions the first 16 in the low nibbles, with a float16 scale behind them:
+//   mean[d] = center'[d] + (sum over the 16 tokens j, in order, of scale[j] * (code[j, d] - 16)) / 16
+//   center = mean as an int4 value is rounded, with f = 1 only
+// where center' is that of the block before and nothing is fused.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +56,7 @@ constexpr int value_bits(KvDtype dtype) {
 constexpr int key_bits(KvDtype dtype) { return dtype == KvDtype::kI4 ? 5 : value_bits(dtype); }
 // Codes with a scale per token and head.
 constexpr bool is_coded(KvDtype dtype) { return value_bits(dtype) <= 8; }
+constexpr bool has_center(KvDtype dtype) { return dtype == KvDtype::kI4; }
 constexpr bool is_rotated(KvDtype dtype) { return dtype == KvDtype::kI4; }
 // The code of 0.
 constexpr int zero_code(int bits) { return 1 << (bits - 1); }
@@ -70,14 +78,18 @@ struct KvLayer {
   std::int64_t key_scale_offset = 0;    // per head kBlockTokens scales
   std::int64_t value_offset = 0;
   std::int64_t value_scale_offset = 0;
+  std::int64_t center_offset = 0;       // per head, center_head_bytes
+  std::int64_t center_head_bytes = 0;
+  std::int64_t line_bytes = 64;         // what values and layers start at a multiple of
   std::int64_t num_kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t key_dim = 0;           // head_dim rounded up to whole lines or units; the rest is 0
   std::int64_t value_dim = 0;         // head_dim rounded up to 16 or to whole units
   KvDtype dtype = KvDtype::kF16;
 
-  // Bytes of a block that hold something.
-  std::int64_t used_bytes() const { return value_scale_offset + num_kv_heads * kv_scale_bytes(dtype); }
+  // Bytes of a block that hold something, and those from one layer of a block to the next.
+  std::int64_t used_bytes() const { return center_offset + num_kv_heads * center_head_bytes; }
+  std::int64_t padded_bytes() const { return (used_bytes() + line_bytes - 1) / line_bytes * line_bytes; }
 };
 
 // Dimensions that a rotation of `dim` dimensions mixes.
@@ -95,8 +107,12 @@ inline KvLayer make_kv_layout(std::int64_t num_kv_heads, std::int64_t head_dim, 
   kv.key_head_bytes = kv.key_dim * kBlockTokens * key_bits(dtype) / 8;
   kv.value_head_bytes = kv.value_dim * kBlockTokens * value_bits(dtype) / 8;
   kv.key_scale_offset = num_kv_heads * kv.key_head_bytes;
-  kv.value_offset = round_up(kv.key_scale_offset + num_kv_heads * kv_scale_bytes(dtype), 64);
+  // Whole lines of the processor's caches, except int4: keys of 5 bits and centers leave no room for gaps.
+  kv.line_bytes = has_center(dtype) ? 2 : 64;
+  kv.value_offset = round_up(kv.key_scale_offset + num_kv_heads * kv_scale_bytes(dtype), kv.line_bytes);
   kv.value_scale_offset = kv.value_offset + num_kv_heads * kv.value_head_bytes;
+  kv.center_offset = kv.value_scale_offset + num_kv_heads * kv_scale_bytes(dtype);
+  kv.center_head_bytes = has_center(dtype) ? kv.key_dim / 2 + 2 : 0;
   return kv;
 }
 

@@ -13,6 +13,7 @@ struct SpanView {
   // From a block's keys (values) of the head:
   std::int64_t to_key_scales;
   std::int64_t to_value_scales;
+  std::int64_t to_centers;
   const std::uint8_t* keys[kSpanBlocks + kTilesAhead];    // then the values
   const std::uint8_t* values[kSpanBlocks + kTilesAhead];  // then the next span's keys
 };
@@ -27,7 +28,8 @@ inline SpanView view_span(const KvLayer& kv, const AttendParams& params, const Q
   const std::int64_t to_key_scales = kv.key_scale_offset + query.kv_head * (scale_bytes - kv.key_head_bytes);
   const std::int64_t to_value_scales =
       kv.value_scale_offset - kv.value_offset + query.kv_head * (scale_bytes - kv.value_head_bytes);
-  SpanView view{kv, first, num_tokens, num_blocks, to_key_scales, to_value_scales, {}, {}};
+  const std::int64_t to_centers = kv.center_offset + query.kv_head * (kv.center_head_bytes - kv.key_head_bytes);
+  SpanView view{kv, first, num_tokens, num_blocks, to_key_scales, to_value_scales, to_centers, {}, {}};
   const auto keys_of = [&](std::int64_t b) {
     // Past the context's end there is nothing to bring nearer.
     const std::int64_t block = std::min(first / kBlockTokens + b, last / kBlockTokens);

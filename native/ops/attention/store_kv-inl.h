@@ -46,8 +46,8 @@ inline void code_int8(const float* x, std::int64_t n, std::uint16_t* scale_bits,
   round_codes(x, n, scale, -127.0F, 127.0F, codes);
 }
 
-// The same for int4: the best of a few scales.
-inline void code_int4(const float* x, std::int64_t n, int bits, std::uint16_t* scale_bits, float* codes) {
+// The x of largest magnitude, the positive one of two.
+inline float find_largest(const float* x, std::int64_t n) {
   V above = zero();
   V below = zero();
   for (std::int64_t d = 0; d < n; d += kLanes) {
@@ -56,7 +56,12 @@ inline void code_int4(const float* x, std::int64_t n, int bits, std::uint16_t* s
   }
   const float highest = reduce_max(above);
   const float lowest = -reduce_max(below);
-  const float largest = highest >= -lowest ? highest : lowest;
+  return highest >= -lowest ? highest : lowest;
+}
+
+// The same for int4: the best of a few scales.
+inline void code_int4(const float* x, std::int64_t n, int bits, std::uint16_t* scale_bits, float* codes) {
+  const float largest = find_largest(x, n);
   const auto zero_at = static_cast<float>(zero_code(bits));
   const auto try_factor = [&](float factor, std::uint16_t* scale_tried, float* out) {
     const float scale = round_to_f16(factor * largest / -zero_at, scale_tried);
@@ -81,21 +86,68 @@ struct HeadSlot {
   std::uint8_t* values;
   std::uint16_t* key_scale;
   std::uint16_t* value_scale;
+  std::uint8_t* center;  // codes, then a float16 scale
   std::int64_t slot;
 };
 
-inline HeadSlot find_head(const KvLayer& kv, const KvSlot& slot, std::int64_t head) {
-  std::uint8_t* base = kv.base + slot.block * kv.block_bytes;
-  const std::int64_t scale_at = head * kv_scale_bytes(kv.dtype) + slot.slot * 2;
+inline HeadSlot find_head(const KvLayer& kv, std::int64_t block, std::int64_t slot, std::int64_t head) {
+  std::uint8_t* base = kv.base + block * kv.block_bytes;
+  const std::int64_t scale_at = head * kv_scale_bytes(kv.dtype) + slot * 2;
   return {base + head * kv.key_head_bytes, base + kv.value_offset + head * kv.value_head_bytes,
           reinterpret_cast<std::uint16_t*>(base + kv.key_scale_offset + scale_at),
-          reinterpret_cast<std::uint16_t*>(base + kv.value_scale_offset + scale_at), slot.slot};
+          reinterpret_cast<std::uint16_t*>(base + kv.value_scale_offset + scale_at),
+          base + kv.center_offset + head * kv.center_head_bytes, slot};
 }
 
-// The codes of x [head_dim], padded to `dim` and rotated where codes are; writes the scale.
+// The center of a block as floats.
+inline void read_center(const KvLayer& kv, const std::uint8_t* center, float* out) {
+  std::uint16_t bits[kLanes] = {};
+  std::memcpy(bits, center + kv.key_dim / 2, 2);
+  float scale[kLanes];
+  store(scale, load_f16(bits));
+  for (std::int64_t d = 0; d < kv.key_dim; ++d) {
+    const int byte = center[d / kUnitDims * 16 + d % 16];
+    out[d] = scale[0] * static_cast<float>((d % kUnitDims < 16 ? byte & 15 : byte >> 4) - zero_code(4));
+  }
+}
+
+// Writes a block's center from the first slot of the block before (null: it becomes 0).
+inline void make_center(const KvLayer& kv, const HeadSlot* before, std::uint8_t* center) {
+  float mean[kMaxHeadDim];
+  float codes[kMaxHeadDim] = {};
+  std::uint16_t scale_bits = 0;
+  if (before != nullptr) {
+    float token_scales[kBlockTokens];
+    for (int i = 0; i < kParts; ++i) store(token_scales + i * kLanes, load_f16(before->key_scale + i * kLanes));
+    read_center(kv, before->center, mean);
+    for (std::int64_t d = 0; d < kv.key_dim; ++d) {
+      const std::uint8_t* unit = before->keys + d / kUnitDims * unit_bytes(5);
+      const std::int64_t step = d % kUnitDims / 4;
+      float sum = 0.0F;
+      for (std::int64_t j = 0; j < kBlockTokens; ++j) {
+        const std::int64_t at = j * 4 + d % 4;
+        const int low = unit[step % 4 * 64 + at] >> (step / 4 * 4) & 15;
+        const int fifth = unit[256 + at] >> step & 1;
+        sum = sum + token_scales[j] * static_cast<float>((low | fifth << 4) - zero_code(5));
+      }
+      mean[d] = mean[d] + sum * 0.0625F;
+    }
+    const float scale = round_to_f16(find_largest(mean, kv.key_dim) / -8.0F, &scale_bits);
+    round_codes(mean, kv.key_dim, scale, -8.0F, 7.0F, codes);
+  }
+  for (std::int64_t i = 0; i < kv.key_dim / 2; ++i) {
+    const float* pair = codes + i / 16 * kUnitDims + i % 16;
+    const int low = static_cast<int>(pair[0]) + zero_code(4);
+    const int high = static_cast<int>(pair[16]) + zero_code(4);
+    center[i] = static_cast<std::uint8_t>(low | high << 4);
+  }
+  std::memcpy(center + kv.key_dim / 2, &scale_bits, 2);
+}
+
+// The codes of x [head_dim], padded to `dim`, for int4 rotated and less the center unless null; writes the scale.
 template <KvDtype kDtype>
-inline void code_head(const KvLayer& kv, const float* x, std::int64_t dim, int bits, std::uint16_t* scale_bits,
-                      std::uint8_t* codes) {
+inline void code_head(const KvLayer& kv, const float* x, std::int64_t dim, int bits, const std::uint8_t* center,
+                      std::uint16_t* scale_bits, std::uint8_t* codes) {
   float turned[kMaxHeadDim];
   float rounded[kMaxHeadDim];
   std::copy_n(x, kv.head_dim, turned);
@@ -104,6 +156,10 @@ inline void code_head(const KvLayer& kv, const float* x, std::int64_t dim, int b
     rotate_runs(turned, dim);
     const V factor = set1(1.0F / static_cast<float>(rotation_dims(dim)));
     for (std::int64_t d = 0; d < dim; d += kLanes) store(turned + d, mul(load(turned + d), factor));
+    if (center != nullptr) {
+      read_center(kv, center, rounded);
+      for (std::int64_t d = 0; d < dim; d += kLanes) store(turned + d, sub(load(turned + d), load(rounded + d)));
+    }
     code_int4(turned, dim, bits, scale_bits, rounded);
   } else {
     code_int8(turned, dim, scale_bits, rounded);
@@ -119,7 +175,7 @@ template <KvDtype kDtype>
 inline void store_key_codes(const KvLayer& kv, const HeadSlot& at, const float* k) {
   constexpr int kBits = key_bits(kDtype);
   std::uint8_t all[kMaxHeadDim];
-  code_head<kDtype>(kv, k, kv.key_dim, kBits, at.key_scale, all);
+  code_head<kDtype>(kv, k, kv.key_dim, kBits, at.center, at.key_scale, all);
   for (std::int64_t u = 0; u * kUnitDims < kv.key_dim; ++u) {
     const std::uint8_t* codes = all + u * kUnitDims;
     std::uint8_t* unit = at.keys + u * unit_bytes(kBits) + at.slot * 4;
@@ -142,7 +198,7 @@ template <KvDtype kDtype>
 inline void store_value_codes(const KvLayer& kv, const HeadSlot& at, const float* v) {
   constexpr int kBits = value_bits(kDtype);
   std::uint8_t all[kMaxHeadDim];
-  code_head<kDtype>(kv, v, kv.value_dim, kBits, at.value_scale, all);
+  code_head<kDtype>(kv, v, kv.value_dim, kBits, nullptr, at.value_scale, all);
   for (std::int64_t u = 0; u * kUnitDims < kv.value_dim; ++u) {
     const std::uint8_t* codes = all + u * kUnitDims;
     std::uint8_t* unit = at.values + u * unit_bytes(kBits) + at.slot / 4 * 64 + at.slot % 4;
@@ -191,8 +247,13 @@ inline void store_floats(const KvLayer& kv, const HeadSlot& at, const float* k, 
 }
 
 template <KvDtype kDtype>
-inline void store_head(const KvLayer& kv, const HeadSlot& at, const float* k, const float* v) {
+inline void store_head(const KvLayer& kv, const KvSlot& slot, std::int64_t head, const float* k, const float* v) {
+  const HeadSlot at = find_head(kv, slot.block, slot.slot, head);
   if constexpr (is_coded(kDtype)) {
+    if (has_center(kDtype) && slot.slot == 0) {
+      const HeadSlot before = find_head(kv, std::max<std::int64_t>(slot.block_before, 0), 0, head);
+      make_center(kv, slot.block_before < 0 ? nullptr : &before, at.center);
+    }
     store_key_codes<kDtype>(kv, at, k);
     store_value_codes<kDtype>(kv, at, v);
   } else {
@@ -200,10 +261,11 @@ inline void store_head(const KvLayer& kv, const HeadSlot& at, const float* k, co
   }
 }
 
-inline void store_kv_row(const KvLayer& kv, const KvSlot& slot, const float* k, const float* v) {
+inline void store_kv_row(const KvLayer& kv, const KvSlot& slot, std::int64_t begin, std::int64_t end, const float* k,
+                         const float* v) {
   for_kv_dtype(kv.dtype, [&](auto dtype) {
-    for (std::int64_t h = 0; h < kv.num_kv_heads; ++h) {
-      store_head<decltype(dtype)::value>(kv, find_head(kv, slot, h), k + h * kv.head_dim, v + h * kv.head_dim);
+    for (std::int64_t h = begin; h < end; ++h) {
+      store_head<decltype(dtype)::value>(kv, slot, h, k + h * kv.head_dim, v + h * kv.head_dim);
     }
   });
 }

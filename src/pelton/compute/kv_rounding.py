@@ -13,6 +13,7 @@ import numpy as np
 from pelton.compute.ops import FloatArray
 
 _MAX_F16 = np.float32(65504)
+_BLOCK_TOKENS = 16
 _UNIT_DIMS = 32
 _MAX_ROTATION_DIMS = 256
 _INT4_FACTORS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
@@ -33,11 +34,18 @@ def round_values(heads: FloatArray, dtype: str) -> FloatArray:
 
 
 def round_keys(heads: FloatArray, dtype: str) -> FloatArray:
-    """Return float32 keys `heads` [..., head_dim] as read back from a cache of `dtype`; int4 keeps 5 bits of them."""
+    """Return all keys of a sequence [tokens, kv_heads, head_dim] as read back; int4 keeps 5 bits, around centers."""
     if dtype != "int4":
         return round_values(heads, dtype)
     rotated, run = _turn(heads)
-    return _rotate_runs(_round_codes(rotated, 16), run)[..., : heads.shape[-1]]
+    center = np.zeros(rotated.shape[1:], np.float32)
+    for start in range(0, len(heads), _BLOCK_TOKENS):
+        block = slice(start, start + _BLOCK_TOKENS)
+        without = _round_codes(rotated[block] - center, 16)
+        rotated[block] = without + center
+        if len(without) == _BLOCK_TOKENS:
+            center = _find_center(without, center)
+    return _rotate_runs(rotated, run)[..., : heads.shape[-1]]
 
 
 def round_queries(heads: FloatArray, dtype: str) -> FloatArray:
@@ -76,6 +84,14 @@ def _rotate_runs(x: FloatArray, run: int) -> FloatArray:
     return x
 
 
+def _find_center(without: FloatArray, center: FloatArray) -> FloatArray:
+    """The next block's center [kv_heads, dims] from a block's keys, without their own center as read back."""
+    total = np.zeros_like(center)
+    for token in without:
+        total = total + token
+    return _round_codes(center + total * np.float32(1 / _BLOCK_TOKENS), 8, (1.0,))
+
+
 def _round_bf16(heads: FloatArray) -> FloatArray:
     bits = heads.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) & np.uint32(0xFFFF0000)
@@ -89,17 +105,17 @@ def _round_int8(heads: FloatArray) -> FloatArray:
     return rounded
 
 
-def _round_codes(heads: FloatArray, zero: int) -> FloatArray:
+def _round_codes(heads: FloatArray, zero: int, factors: tuple[float, ...] = _INT4_FACTORS) -> FloatArray:
     """Codes from -zero to zero - 1 times the scale of least squared error: a factor times the largest over -zero."""
     highest, lowest = heads.max(axis=-1, keepdims=True), heads.min(axis=-1, keepdims=True)
     largest = np.where(highest >= -lowest, highest, lowest)
     best = np.zeros_like(heads)
     least = np.full_like(largest, np.inf)
-    for factor in _INT4_FACTORS:
+    for factor in factors:
         scale = _to_f16(np.float32(factor) * largest / np.float32(-zero))
         rounded = np.clip(np.rint(heads * _invert(scale)), -zero, zero - 1) * scale
         error = _sum_lanes(np.square(heads - rounded))
-        is_better = (error < least) | (factor == _INT4_FACTORS[0])
+        is_better = (error < least) | (factor == factors[0])
         best, least = np.where(is_better, rounded, best), np.where(is_better, error, least)
     return best
 
