@@ -143,10 +143,12 @@ def test_rotation_spreads_a_dimension_that_outweighs_the_rest(rng):
     assert error < 0.5 * (20 / 16) ** 2 / 12
 
 
-def test_queries_meet_coded_keys_as_int8():
-    head = np.array([[0.5, -1.0, 0.25, 1.0]], np.float32)
-    expected = np.array([[64, -127, 32, 127]], np.float32) / np.float32(127)
-    np.testing.assert_allclose(round_queries(head, "int8"), expected, rtol=1e-6)
+def test_queries_meet_coded_keys_as_int8(rng):
+    head = rng.standard_normal((1, 64)).astype(np.float32)
+    rounded = round_queries(head, "int8")
+    # Steps of 1/127 of the largest of 64 normal numbers, about 2.5.
+    assert np.sqrt(np.square(rounded - head).mean()) == pytest.approx(2.5 / 127 / 12**0.5, rel=0.4)
+    np.testing.assert_array_equal(round_queries(head, "int4"), rounded)
     np.testing.assert_array_equal(round_queries(head, "f16"), head)
 
 
@@ -182,10 +184,13 @@ def test_an_unknown_dtype_is_refused_by_name():
 
 
 def test_the_reference_rounds_as_written():
-    head = np.array([[0.5, -1.0, 0.25, 1.0]], np.float32)
-    scale = np.float32(np.float16(1 / 127))
-    expected = np.array([[64, -127, 32, 127]], np.float32) * scale  # 63.5 / 1.0000 and 31.75 to nearest even
-    np.testing.assert_array_equal(round_values(head, "int8"), expected)
+    # Rotated, the largest dimension is 4.5 / 32, which becomes code 127.
+    head = np.array([[1.0, 0.5, 3.0, 0.0]], np.float32)
+    scale = np.float32(np.float16(4.5 / 32 / 127))
+    signs = np.array([[(-1.0) ** (i & lane).bit_count() for lane in range(32)] for i in range(32)])
+    rotated = np.array([1.0, 0.5, 3.0] + [0.0] * 29) @ signs / 32
+    codes = np.clip(np.rint(rotated / scale), -127, 127)
+    np.testing.assert_allclose(round_values(head, "int8"), (codes * scale @ signs)[None, :4], rtol=1e-6, atol=1e-6)
     # Alone in dimension 0, 1.0 is 1/32 in all 32 dimensions of its unit once rotated: the lowest code, -8, everywhere.
     head = np.array([[1.0, 0.0]], np.float32)
     np.testing.assert_array_equal(round_values(head, "int4"), head)

@@ -38,7 +38,7 @@ inline void prepare_codes(const KvLayer& kv, const AttendParams& params, const Q
     const float* head = query.row(r, kv.head_dim);
     for (std::int64_t d = 0; d < kv.head_dim; ++d) q[d] = head[d] * params.scale;
     std::fill(q + kv.head_dim, q + kv.key_dim, 0.0F);
-    if constexpr (is_rotated(kDtype)) rotate_runs(q, kv.key_dim);
+    rotate_runs(q, kv.key_dim);
     const float highest = find_highest(q, kv.key_dim);
     std::int32_t sum = 0;
     for (std::int64_t d = 0; d < kv.key_dim; d += kQueryDims) {

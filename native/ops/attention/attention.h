@@ -7,7 +7,7 @@
 //               halves
 //   values[d] = sum over j, in order, of weight[j] * value[j, d], by fused multiply-add from 0
 // Coded keys and values (int8, int4) are multiplied as integers, which needs no order:
-//   q[d] = s * round(q[d] * (1 / s)) with s = max |q| / 127, after int4's rotation
+//   q[d] = s * round(q[d] * (1 / s)) with s = max |q| / 127, after the rotation
 //   score[j]  = ((sum over d of q's code * key's code) * scale[j] + q . center) * s, fused, where q . center = center's
 //               scale * (sum over d of q's code * center's code), and nothing is added for int8
 //   t[j]      = weight[j] * scale[j] * (16256 / largest |weight * scale| of the span), 0 where that is 0;

@@ -21,10 +21,11 @@
 //         lanes (lane = d mod 16, d in order), then by halves, nothing fused
 // with 0 for 1 / scale where the scale is 0. So scales are always finite, whatever a slot held before.
 //
-// int4 keys and values are rotated first: runs of n dimensions, the largest power of two up to 256 that divides key_dim
-// (value_dim), go through the Walsh-Hadamard transform (16 neighbours as a sum in order, then butterflies a + b, a - b
-// over distances 16, 32, ... n / 2, then a division by n). It spreads the few large dimensions over all. Queries and
-// attention's result go through the same without the division, which leaves q . k as it is and turns values back.
+// int8 and int4 keys and values are rotated first: runs of n dimensions, the largest power of two up to 256 that
+// divides key_dim (value_dim), go through the Walsh-Hadamard transform (16 neighbours as a sum in order, then
+// butterflies a + b, a - b over distances 16, 32, ... n / 2, then a division by n). It spreads the few large dimensions
+// over all. Queries and attention's result go through the same without the division, which leaves q . k as it is and
+// turns values back.
 //
 // Then the block's center is taken off int4 keys: keys of a head have a strong mean, which would use up most of the
 // steps. The center is the mean of the keys that the block before holds, as they are read back there, and 0 in the
@@ -57,7 +58,8 @@ constexpr int key_bits(KvDtype dtype) { return dtype == KvDtype::kI4 ? 5 : value
 // Codes with a scale per token and head.
 constexpr bool is_coded(KvDtype dtype) { return value_bits(dtype) <= 8; }
 constexpr bool has_center(KvDtype dtype) { return dtype == KvDtype::kI4; }
-constexpr bool is_rotated(KvDtype dtype) { return dtype == KvDtype::kI4; }
+// Rotated before they are rounded.
+constexpr bool is_rotated(KvDtype dtype) { return is_coded(dtype); }
 // The code of 0.
 constexpr int zero_code(int bits) { return 1 << (bits - 1); }
 

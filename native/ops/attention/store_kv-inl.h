@@ -144,7 +144,7 @@ inline void make_center(const KvLayer& kv, const HeadSlot* before, std::uint8_t*
   std::memcpy(center + kv.key_dim / 2, &scale_bits, 2);
 }
 
-// The codes of x [head_dim], padded to `dim`, for int4 rotated and less the center unless null; writes the scale.
+// The codes of x [head_dim], padded to `dim`, rotated, and less the center unless null; writes the scale.
 template <KvDtype kDtype>
 inline void code_head(const KvLayer& kv, const float* x, std::int64_t dim, int bits, const std::uint8_t* center,
                       std::uint16_t* scale_bits, std::uint8_t* codes) {
@@ -152,10 +152,10 @@ inline void code_head(const KvLayer& kv, const float* x, std::int64_t dim, int b
   float rounded[kMaxHeadDim];
   std::copy_n(x, kv.head_dim, turned);
   std::fill(turned + kv.head_dim, turned + dim, 0.0F);
-  if constexpr (is_rotated(kDtype)) {
-    rotate_runs(turned, dim);
-    const V factor = set1(1.0F / static_cast<float>(rotation_dims(dim)));
-    for (std::int64_t d = 0; d < dim; d += kLanes) store(turned + d, mul(load(turned + d), factor));
+  rotate_runs(turned, dim);
+  const V factor = set1(1.0F / static_cast<float>(rotation_dims(dim)));
+  for (std::int64_t d = 0; d < dim; d += kLanes) store(turned + d, mul(load(turned + d), factor));
+  if constexpr (has_center(kDtype)) {
     if (center != nullptr) {
       read_center(kv, center, rounded);
       for (std::int64_t d = 0; d < dim; d += kLanes) store(turned + d, sub(load(turned + d), load(rounded + d)));

@@ -27,10 +27,9 @@ def round_values(heads: FloatArray, dtype: str) -> FloatArray:
         return heads.astype(np.float16).astype(np.float32)
     if dtype == "bf16":
         return _round_bf16(heads)
-    if dtype == "int8":
-        return _round_int8(heads)
     rotated, run = _turn(heads)
-    return _rotate_runs(_round_codes(rotated, 8), run)[..., : heads.shape[-1]]
+    rounded = _round_int8(rotated) if dtype == "int8" else _round_codes(rotated, 8)
+    return _rotate_runs(rounded, run)[..., : heads.shape[-1]]
 
 
 def round_keys(heads: FloatArray, dtype: str) -> FloatArray:
@@ -52,10 +51,10 @@ def round_queries(heads: FloatArray, dtype: str) -> FloatArray:
     """Return scaled float32 queries [..., head_dim] as they meet keys: int8 and int4 caches round them to int8."""
     if dtype not in ("int8", "int4"):
         return heads
-    rotated, run = _turn(heads) if dtype == "int4" else (heads, 1)
+    rotated, run = _turn(heads)
     scale = np.abs(rotated).max(axis=-1, keepdims=True) / np.float32(127)
     rounded: FloatArray = np.clip(np.rint(rotated * _invert(scale)), -127, 127) * scale
-    return _rotate_runs(rounded, run)[..., : heads.shape[-1]] if dtype == "int4" else rounded
+    return _rotate_runs(rounded, run)[..., : heads.shape[-1]]
 
 
 def _turn(heads: FloatArray) -> tuple[FloatArray, int]:
