@@ -16,7 +16,7 @@ inline constexpr int kValueTilesAhead = 2;
 // Of coded keys and values: rows at once, and how many blocks ahead they are prefetched.
 inline constexpr int kCodedScoreRows = 4;
 inline constexpr int kCodedValueRows = 2;
-inline constexpr int kCodedTilesAhead = 4;
+inline constexpr int kCodedTilesAhead = 8;
 
 struct V {
   __m256 v;

@@ -21,7 +21,7 @@ inline constexpr int kValueTilesAhead = 4;
 // Of coded keys and values: rows at once, and how many blocks ahead they are prefetched.
 inline constexpr int kCodedScoreRows = 12;
 inline constexpr int kCodedValueRows = 4;
-inline constexpr int kCodedTilesAhead = 4;
+inline constexpr int kCodedTilesAhead = 8;
 
 struct V {
   __m512 v;

@@ -171,10 +171,11 @@ inline void code_weights(const SpanView& span, float* weights, std::int8_t* code
 }
 
 // values[r] = sum over the span's tokens j of weights[r, j] * v[j], for kRows rows and 32 dimensions from `dim` on.
-template <int kBits, int kRows>
+template <int kBits, int kKeyBits, int kRows>
 inline void value_codes(const SpanView& span, std::int64_t dim, const std::int8_t* weights, const CodedRow* rows,
                         float* values) {
   const std::int64_t at = dim / kUnitDims * unit_bytes(kBits);
+  const std::int64_t key_at = dim / kUnitDims * unit_bytes(kKeyBits);
   for (int part = 0; part < kParts; ++part) {
     IV high[kRows][2];
     IV low[kRows][2];
@@ -184,7 +185,8 @@ inline void value_codes(const SpanView& span, std::int64_t dim, const std::int8_
       low[r][0] = low[r][1] = iset1(rows[r].low_start);
     }
     for (std::int64_t b = 0; b < span.num_blocks; ++b) {
-      if (part == 0) prefetch_unit<kBits>(span.values[b + kCodedTilesAhead] + at);
+      // As keys lie, which have as many lines or more: the last blocks ask for the next span's.
+      if (part == 0) prefetch_unit<kKeyBits>(span.values[b + kCodedTilesAhead] + key_at);
       Code c[8];
       load_codes<kBits>(span.values[b] + at, part, c);
       const std::int8_t* w = weights + b * kBlockTokens;
@@ -208,7 +210,7 @@ inline void value_codes(const SpanView& span, std::int64_t dim, const std::int8_
   }
 }
 
-template <int kBits>
+template <int kBits, int kKeyBits>
 inline void value_all_codes(const SpanView& span, std::int64_t num_rows, const std::int8_t* weights,
                             const CodedRow* rows, float* values) {
   for (std::int64_t dim = 0; dim < span.kv.value_dim; dim += kUnitDims) {
@@ -216,12 +218,23 @@ inline void value_all_codes(const SpanView& span, std::int64_t num_rows, const s
     const auto pass = [&](auto rows_at_once) {
       constexpr int kRows = decltype(rows_at_once)::value;
       for (; r + kRows <= num_rows; r += kRows) {
-        value_codes<kBits, kRows>(span, dim, weights + r * kWeightStride, rows + r, values + r * span.kv.value_dim);
+        value_codes<kBits, kKeyBits, kRows>(span, dim, weights + r * kWeightStride, rows + r,
+                                            values + r * span.kv.value_dim);
       }
     };
     pass(std::integral_constant<int, kCodedValueRows>{});
     if constexpr (kCodedValueRows > 3) pass(std::integral_constant<int, 3>{});
     pass(std::integral_constant<int, 1>{});
+  }
+}
+
+// Scales and centers lie apart from the codes; one after the other, each would be waited for.
+template <KvDtype kDtype>
+inline void prefetch_scales(const SpanView& span) {
+  for (std::int64_t b = 0; b < span.num_blocks; ++b) {
+    if constexpr (has_center(kDtype)) __builtin_prefetch(span.keys[b] + span.to_centers, 0, 2);
+    __builtin_prefetch(span.keys[b] + span.to_key_scales, 0, 2);
+    __builtin_prefetch(span.values[b] + span.to_value_scales, 0, 2);
   }
 }
 
@@ -234,6 +247,7 @@ inline void attend_codes(const SpanView& span, const AttendParams& params, const
   float* scores = scratch + at.scores;
   auto* rows = reinterpret_cast<CodedRow*>(scratch + at.rows);
   auto* weights = reinterpret_cast<std::int8_t*>(scratch + at.weights);
+  prefetch_scales<kDtype>(span);
   if constexpr (has_center(kDtype)) {
     multiply_centers(span, num_rows, queries, reinterpret_cast<std::uint8_t*>(scratch + at.centers), rows);
   }
@@ -243,5 +257,5 @@ inline void attend_codes(const SpanView& span, const AttendParams& params, const
     weigh_row(span, params, query, r, row, out);
     code_weights<value_bits(kDtype)>(span, row, weights + r * kWeightStride, rows + r);
   }
-  value_all_codes<value_bits(kDtype)>(span, num_rows, weights, rows, out.values);
+  value_all_codes<value_bits(kDtype), key_bits(kDtype)>(span, num_rows, weights, rows, out.values);
 }

@@ -2,7 +2,7 @@
 // and softmax. Contract: ops/attention/attention.h.
 
 // Lists of a span's blocks go on with this many blocks of what is read next, so that they can be brought nearer.
-inline constexpr int kTilesAhead = 6;
+inline constexpr int kTilesAhead = 8;
 
 // One span of one head as a work item sees it: where its blocks lie, from the first that any row sees.
 struct SpanView {
