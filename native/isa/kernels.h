@@ -17,6 +17,7 @@ struct KernelTable {
   RmsNormKernel rms_norm;
   SiluMulKernel silu_mul;
   RopeKernel rope;
+  PrepareQueriesKernel prepare_queries;
   AttendSpanKernel attend_span;
   MergeSpansKernel merge_spans;
   FinishAttendKernel finish_attend;

@@ -4,6 +4,11 @@
 
 #include "ops/attention/kv_element-inl.h"
 
+#include "ops/attention/span-inl.h"
+
+#include "ops/attention/attend_coded-inl.h"
+#include "ops/attention/attend_float-inl.h"
+
 #include "ops/attention/attention-inl.h"
 #include "ops/attention/store_kv-inl.h"
 #include "ops/linear/linear-inl.h"
@@ -20,6 +25,7 @@ inline KernelTable make_table(Isa isa) {
           &rms_norm_row,
           &silu_mul_row,
           &rope_row,
+          &prepare_queries,
           &attend_span,
           &merge_spans,
           &finish_attend,
