@@ -15,6 +15,7 @@ inline KernelTable make_table(Isa isa) {
           {&Float<0>::run, &Float<1>::run, &Float<2>::run, &Affine<3>::run, &Affine<4>::run, &Affine<5>::run,
            &Affine<6>::run, &Affine<7>::run, &Affine<8>::run, &Affine<9>::run, &Affine<10>::run, &Affine<11>::run,
            &Affine<12>::run},
+          kLinearChunkBytes,
           &quantize_row,
           &rms_norm_row,
           &silu_mul_row,

@@ -1,12 +1,5 @@
 // AVX-512 (F, BW, VL, DQ, VNNI): one 512-bit register is a vector of 16 lanes. See simd/README.md for the operations.
-#pragma once
-
-#include <immintrin.h>
-
-#include <cstdint>
-#include <cstring>
-
-namespace pelton::avx512 {
+// Shared by avx512 and amx: included inside the ISA's namespace, hence no include guard and no includes of its own.
 
 inline constexpr int kLanes = 16;
 // Rows that a register-blocked loop may hold: 32 registers.
@@ -155,17 +148,11 @@ inline void load_codes(const std::uint8_t* p, int /*half*/, Code (&c)[8]) {
 // acc + sum over steps kFrom..kTo-1 of code x activation: exact in 32 bits.
 template <int kBits, int kFrom, int kTo>
 inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
-  // Two chains halve the latency; integer sums are exact, so the split changes nothing.
-  __m512i odd = _mm512_setzero_si512();
-  for (int i = kFrom; i < kTo; i += 2) {
-    std::int32_t a0;
-    std::int32_t a1;
-    std::memcpy(&a0, a + i * 4, 4);
-    std::memcpy(&a1, a + i * 4 + 4, 4);
-    acc.v = _mm512_dpbusd_epi32(acc.v, c[i].v, _mm512_set1_epi32(a0));
-    odd = _mm512_dpbusd_epi32(odd, c[i + 1].v, _mm512_set1_epi32(a1));
+#pragma GCC unroll 8
+  for (int i = kFrom; i < kTo; ++i) {
+    // GCC 12 does not fold the broadcast of _mm512_dpbusd_epi32 into the instruction: 8 more of them per dot product.
+    using Bytes = const std::int8_t[4];
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc.v) : "v"(c[i].v), "m"(*reinterpret_cast<Bytes*>(a + i * 4)));
   }
-  return {_mm512_add_epi32(acc.v, odd)};
+  return acc;
 }
-
-}  // namespace pelton::avx512

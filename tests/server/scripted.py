@@ -6,7 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from pelton.core.config import EngineConfig
+from pelton.core.embedding import TextChunk
 from pelton.core.errors import InvalidParameterError
 from pelton.core.model_config import ModelConfig, RopeConfig
 from pelton.core.outputs import TokenLogprobs
@@ -44,11 +47,11 @@ class ByteTokenizer:
             ids += [BOS] * (index > 0) + list(part.encode())
         return ids
 
+    def count_least_tokens(self, text: str) -> int:
+        return len(text.encode("utf-8", "replace")) // 3  # "<s>" is one token
+
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
-
-    def count_least_tokens(self, text: str) -> int:
-        return len(text) // 4  # a piece of these tests has at most four characters
 
     def token_bytes(self, token_id: int) -> bytes:
         return self._bytes[token_id]
@@ -105,6 +108,18 @@ class ScriptedRunner:
                 logprobs = None if num is None else TokenLogprobs(-0.5, top)
                 sampled[request.request_id] = SampledToken(token_id, logprobs)
         return StepResult(sampled=sampled, model_s=0.0, sample_s=0.0)
+
+    @property
+    def num_embedding_blocks(self) -> int:
+        """As many as requests have."""
+        return self.num_blocks
+
+    def compute_hidden_states(self, chunks: Sequence[TextChunk]) -> np.ndarray:
+        """All hidden states are (3, 4), whose unit vector is (0.6, 0.8)."""
+        return np.tile(np.float32([3.0, 4.0]), (sum(len(chunk.token_ids) for chunk in chunks), 1))
+
+    def end_hidden_states(self) -> None:
+        """Nothing to give back."""
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -35,6 +35,8 @@ def test_examples_of_the_document_work(server: LiveServer) -> None:
         body = operations.get("post", {}).get("requestBody")
         if body is not None:
             example = body["content"]["application/json"]["example"]
+            if "model" in example:  # required by some protocols, and every server has its own names
+                example = {**example, "model": "tiny"}
             assert server.client.post(path, json=example).status_code == 200, path
 
 

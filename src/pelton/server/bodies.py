@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import reprlib
+from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
@@ -56,6 +57,11 @@ def parse_body(data: bytes, schema: type[Schema]) -> Schema:
     value = parse_json(data)
     if not isinstance(value, dict):
         raise MalformedRequestError(f"the body is a JSON {_name_type(value)}; allowed: an object")
+    return validate_body(value, schema)
+
+
+def validate_body(value: Mapping[str, object], schema: type[Schema]) -> Schema:
+    """Validate fields that are no JSON text any more; see `read_body`."""
     try:
         return schema.model_validate(value)
     except ValidationError as error:

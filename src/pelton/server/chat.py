@@ -62,6 +62,11 @@ class ChatGeneration:
         self._tokenizer = get_state(request).engine.tokenizer
         self._make_parser = make_parser
 
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of the prompt; 0 before the first delta."""
+        return len(self._generation.prompt_token_ids)
+
     async def deltas(self) -> AsyncGenerator[ChatDelta, None]:
         """What each engine output adds; closing it aborts the request."""
         parsers: dict[int, AnswerParser] = {}

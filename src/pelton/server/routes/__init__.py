@@ -9,6 +9,12 @@ then serves all paths of its router. Proof: success, stream and each error in `t
 ROUTE_MODULES = (
     "pelton.server.routes.chat_completions",
     "pelton.server.routes.completions",
+    "pelton.server.routes.embeddings",
+    "pelton.server.routes.messages",
     "pelton.server.routes.models",
+    "pelton.server.routes.ollama",
     "pelton.server.routes.operations",
+    "pelton.server.routes.responses",
+    "pelton.server.routes.tgi",
+    "pelton.server.routes.tokens",
 )

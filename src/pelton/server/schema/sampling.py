@@ -67,17 +67,22 @@ def make_sampling_params(body: BaseModel, overrides: Mapping[str, object]) -> Sa
 
     Raises `InvalidParameterError` for a value out of range.
     """
-    names = {field.name for field in dataclasses.fields(SamplingParams)}
-    values: dict[str, object] = {
-        name: getattr(body, name)
-        for name in type(body).model_fields
-        if name in names and name not in PROTOCOL_FIELDS and getattr(body, name) is not None
-    }
+    values = get_sampling_values(body)
     values |= {name: value for name, value in overrides.items() if value is not None}
     # A list would be kept as it is, and its owner could change it.
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     # Any: values come from fields whose types pydantic has checked.
     return SamplingParams(**values)  # type: ignore[arg-type]  # see the line above
+
+
+def get_sampling_values(body: BaseModel) -> dict[str, object]:
+    """The sampling fields of a request that every protocol spells alike, those that are not null."""
+    names = {field.name for field in dataclasses.fields(SamplingParams)}
+    return {
+        name: getattr(body, name)
+        for name in type(body).model_fields
+        if name in names and name not in PROTOCOL_FIELDS and getattr(body, name) is not None
+    }
 
 
 def check_stop(stop: str | list[str] | None, max_stop_strings: int, name: str = "stop") -> tuple[str, ...]:
