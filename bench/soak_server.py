@@ -1,6 +1,6 @@
 """A server under abuse: whole answers, clients that leave, slow readers, malformed requests, all at once and at random.
 
-    pelton serve --port 8000 &
+    pelton serve --port 8000 --kv-cache-tokens 8192 &    # a cache that is full soon, so that memory can be flat
     python bench/soak_server.py --url http://127.0.0.1:8000 --seconds 600 --pid $!
 
 It fails (exit code 1, one line per finding) if a well-formed request is not answered in full, a malformed one gets

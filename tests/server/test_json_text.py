@@ -29,6 +29,7 @@ def test_plain_json_is_taken() -> None:
         b'{"a": "\\ud800"}',
         b'{"\\udfff": 1}',
         b'{"a": 1} 2',
+        b"[" + b"[]," * 200_000 + b"[]]",
     ],
 )
 def test_anything_else_is_refused(data: bytes) -> None:

@@ -7,10 +7,11 @@ It replaces FastAPI's own body handling, which parses on the event loop, takes N
 from __future__ import annotations
 
 import asyncio
+import reprlib
 from collections.abc import Mapping
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 from starlette.requests import Request
 
 from pelton.core.errors import MalformedRequestError, RequestTooLargeError
@@ -26,6 +27,14 @@ class StrictModel(BaseModel):
     """Base of all request schemas: a field that is not declared is an error, and "1" is not 1."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class StopAtFirst(FailFast):
+    """Metadata of a list in a schema: its first bad element is reported, not each of a million."""
+
+    def __hash__(self) -> int:
+        """Unions of types hash their parts' metadata, which pydantic's own class does not allow."""
+        return hash(self.fail_fast)
 
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -82,8 +91,8 @@ def _make_error(error: ValidationError) -> MalformedRequestError:
     if first["type"] == "missing":
         return MalformedRequestError(f"{field} is missing", field, "missing_required_parameter")
     message = first["msg"].removeprefix("Value error, ")
-    value = repr(first["input"])
-    shown = value if len(value) <= 100 else value[:100] + "..."
+    # Not repr: the input may be as long as the whole body.
+    shown = reprlib.repr(first["input"])
     return MalformedRequestError(f"{field} is {shown}; {_lower_first(message)}", field, "invalid_value")
 
 

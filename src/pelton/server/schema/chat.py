@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pelton.core.errors import MalformedRequestError
-from pelton.server.bodies import StrictModel
+from pelton.server.bodies import StopAtFirst, StrictModel
 from pelton.server.schema.sampling import with_sampling_fields
 from pelton.server.schema.structure import ResponseFormat, StructuredOutputs
 
@@ -41,9 +41,9 @@ class ChatMessage(StrictModel):
     """One message. Which roles there are is the chat template's business."""
 
     role: str = Field(min_length=1, max_length=64)
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], StopAtFirst()] | None = None
     name: str | None = None
-    tool_calls: list[ToolCallMessage] | None = None
+    tool_calls: Annotated[list[ToolCallMessage], StopAtFirst()] | None = None
     tool_call_id: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
@@ -106,19 +106,19 @@ class ChatCompletionRequest(StrictModel):
     """Body of /v1/chat/completions."""
 
     model: str | None = Field(None, description="A served name; left out: the model this server runs.")
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: Annotated[list[ChatMessage], StopAtFirst()] = Field(min_length=1)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, description="Most tokens of each choice; older name.")
     max_completion_tokens: int | None = Field(None, description="Most tokens of each choice.")
     n: int | None = Field(None, description="Choices to generate; choice i uses seed + i.")
     best_of: int | None = Field(None, description="Generate this many, answer with the n most likely.")
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], StopAtFirst()] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, description="Alternatives per token; needs logprobs.")
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
-    tools: list[Tool] | None = None
+    tools: Annotated[list[Tool], StopAtFirst()] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: Json | None = Field(None, description="Variables for the chat template.")

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
-from pelton.server.bodies import StrictModel
+from pelton.server.bodies import StopAtFirst, StrictModel
 from pelton.server.schema.chat import StreamOptions
 from pelton.server.schema.sampling import with_sampling_fields
 from pelton.server.schema.structure import ResponseFormat, StructuredOutputs
+
+Prompts = str | list[str] | list[int] | list[list[int]]
+
+
+def check_prompt(value: object) -> Prompts:
+    """Return a prompt that is one; raise ValueError.
+
+    In Python and not by the schema: pydantic tries every branch of the union on every element, and keeps the
+    interpreter to itself meanwhile, which a body of a million elements turns into a second.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        kinds = {type(item) for item in value}
+        if not kinds or kinds == {str} or kinds == {int}:
+            return value
+        if kinds == {list} and all(type(item) is int for prompt in value for item in prompt):
+            return value
+    raise ValueError("allowed: a text, texts, token ids, or lists of token ids")
 
 
 @with_sampling_fields()
@@ -17,7 +36,7 @@ class CompletionRequest(StrictModel):
     """Body of /v1/completions."""
 
     model: str | None = Field(None, description="A served name; left out: the model this server runs.")
-    prompt: str | list[str] | list[int] | list[list[int]] = Field(
+    prompt: Annotated[Prompts, PlainValidator(check_prompt, json_schema_input_type=Prompts)] = Field(
         description="A text, texts, token ids or lists of token ids; token ids are taken as they are."
     )
     stream: bool | None = None
@@ -25,7 +44,7 @@ class CompletionRequest(StrictModel):
     max_tokens: int | None = Field(16, description="Most tokens of each choice; null goes on to the end.")
     n: int | None = Field(None, description="Choices per prompt; choice i uses seed + i.")
     best_of: int | None = Field(None, description="Generate this many, answer with the n most likely.")
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], StopAtFirst()] | None = None
     logprobs: int | None = Field(None, ge=0, description="Alternatives per token; 0 reports the chosen token only.")
     prompt_logprobs: int | None = Field(None, ge=0, description="The same for the tokens of the prompt.")
     echo: bool | None = Field(None, description="Put the prompt in front of the text.")

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, Field, create_model
 from pelton.core.errors import InvalidParameterError
 from pelton.core.fields import OptionSpec, get_option_specs
 from pelton.core.sampling_params import SamplingParams
+from pelton.server.bodies import StopAtFirst
 
 Schema = TypeVar("Schema", bound=BaseModel)
 _NUMBER_TYPES = (typing.Optional[int], typing.Optional[float])  # noqa: UP045  # runtime types
@@ -114,7 +115,7 @@ def _get_json_type(hint: object) -> object:
     if typing.get_origin(hint) is tuple:
         # Any: a type made at run time.
         element: Any = typing.get_args(hint)[0]  # see the line above
-        return typing.Optional[list[element]]  # noqa: UP045  # a runtime type
+        return typing.Optional[Annotated[list[element], StopAtFirst()]]  # noqa: UP045  # a runtime type
     if typing.get_origin(hint) is Mapping or typing.get_origin(hint) is types.GenericAlias:
         return typing.Optional[Annotated[dict[int, float], BeforeValidator(_read_bias_keys)]]  # noqa: UP045  # a runtime type
     raise TypeError(f"a sampling field has type {hint}; no JSON form is known for it")
