@@ -184,7 +184,7 @@ def test_views_stay_valid_after_close_and_released_pages_come_back(path: Path) -
     file.release_pages()
 
 
-# Case G05: nothing the file says about a tensor is trusted.
+# Nothing the file says about a tensor is trusted.
 
 ONE_TENSOR = make_gguf([], [("blk.0.w", [8], 0, 0)], bytes(32))
 
