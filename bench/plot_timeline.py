@@ -32,7 +32,7 @@ KINDS = {
     "paused": ("#ffffff", GREY, "runs, its turn comes later"),
     "waiting": ("#d9d9d9", INK, "waits"),
 }
-FONT_SIZE, SMALL = 13, 11
+FONT_SIZE, SMALL, TINY = 13, 11, 9
 # Pixels per digit at the size SMALL.
 DIGIT = 6.4
 
@@ -50,13 +50,17 @@ def draw_box(x: float, y: float, width: float, height: float, kind: str) -> str:
     return f'<rect {size} fill="{fill}"{border}/>'
 
 
-def draw_number(x: float, y: float, width: float, number: int, kind: str) -> list[str]:
-    """A count in the middle of a cell, turned upright where the cell is narrow; nothing where neither fits."""
+def draw_number(x: float, y: float, width: float, height: float, number: int, kind: str) -> list[str]:
+    """A count in the middle of a cell; smaller or upright where the cell is narrow, nothing where it cannot fit."""
     words, ink = str(number), KINDS[kind][1]
-    if len(words) * DIGIT + 1 <= width:
-        return [small(x + width / 2, y + 4, words, ink, "middle")]
-    if width >= SMALL:
-        return [small(x + width / 2 + 4, y, words, ink, "middle", -90)]
+    length = len(words) * DIGIT
+    middle = x + width / 2, y + height / 2
+    if length + 1 <= width:
+        return [small(middle[0], middle[1] + 4, words, ink, "middle")]
+    if length * TINY / SMALL + 1 <= width:
+        return [text(middle[0], middle[1] + 3, words, ink, "middle").replace("<text", f'<text font-size="{TINY}"', 1)]
+    if length <= height and width >= SMALL:
+        return [small(middle[0] + 4, middle[1], words, ink, "middle", -90)]
     return []
 
 
@@ -69,10 +73,10 @@ def draw_cell(cell: Cell, x: float, y: float, width: float) -> list[str]:
         height = CELL / 2
         top = y + height
         parts.append(draw_box(x, y, width, height - 1, "cached"))
-        parts += draw_number(x, y + height / 2, width, cell.num_cached, "cached")
+        parts += draw_number(x, y, width, height - 1, cell.num_cached, "cached")
     parts.append(draw_box(x, top, width, height, cell.kind))
     if cell.num_tokens:
-        parts += draw_number(x, top + height / 2, width, cell.num_tokens, cell.kind)
+        parts += draw_number(x, top, width, height, cell.num_tokens, cell.kind)
     return parts
 
 
@@ -159,8 +163,8 @@ def draw(recording: Recording, title: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def run_load(model: str, num_threads: int) -> tuple[str, Recording]:
-    """Record the load on a model, and return its name, too; it runs once before, as the length of steps is learned."""
+def run_load(model: str, num_threads: int) -> Recording:
+    """Record the load on a model; it runs once before, as the length of steps is learned."""
     config = EngineConfig(threads=num_threads, kv_cache_tokens=NUM_SLOTS, scheduling_policy="fair")
     parts = load_parts(model, config, None)
     try:
@@ -168,7 +172,7 @@ def run_load(model: str, num_threads: int) -> tuple[str, Recording]:
         core = EngineCore(parts.runner, config)
         record(core, token_ids, LOAD)
         core.clear_prefix_cache()
-        return parts.model_config.name or Path(model).stem, record(core, token_ids, LOAD)
+        return record(core, token_ids, LOAD)
     finally:
         parts.runner.close()
 
@@ -180,9 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
-    name, recording = run_load(options.model, options.threads)
+    recording = run_load(options.model, options.threads)
     title = (
-        f"{len(recording.steps)} steps of {name}, {options.threads} threads, a KV cache of "
+        f"{len(recording.steps)} steps of {Path(options.model).stem}, {options.threads} threads, a KV cache of "
         f"{NUM_SLOTS} tokens; left: tenant, prompt tokens + new tokens"
     )
     options.picture.write_text(draw(recording, title), encoding="utf-8")

@@ -106,10 +106,16 @@ def test_picture_is_well_formed_and_says_what_happened() -> None:
     assert "100" in words  # the last tick of the axis
 
 
-def test_number_without_room_is_left_out() -> None:
-    assert plot_timeline.draw_number(0, 0, 20.5, 512, "prefill")[0].count("rotate") == 0
-    assert plot_timeline.draw_number(0, 0, 12.0, 512, "prefill")[0].count("rotate(-90.0") == 1
-    assert plot_timeline.draw_number(0, 0, 10.0, 512, "prefill") == []
+@pytest.mark.parametrize(
+    ("width", "height", "expected"),
+    [(20.5, 32, "11"), (12, 32, "rotate(-90.0"), (17, 15, "9"), (16, 15, ""), (10, 32, "")],
+)
+def test_number_is_small_upright_tiny_or_left_out(width: float, height: float, expected: str) -> None:
+    """Three digits are 19.2 pixels long in small letters, 15.7 in tiny ones."""
+    found = "".join(plot_timeline.draw_number(0, 0, width, height, 512, "prefill"))
+    assert bool(found) == bool(expected)
+    assert ("rotate" in found) == ("rotate" in expected)
+    assert expected.isdigit() is False or f'font-size="{expected}"' in found
 
 
 @pytest.mark.model

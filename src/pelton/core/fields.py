@@ -106,5 +106,6 @@ def validate_options(instance: object) -> None:
                 raise InvalidParameterError(field.name, value, "True or False")
         # Types are text: all options are declared in modules with `from __future__ import annotations`.
         elif value is None and not str(field.type).endswith("None"):
-            raise InvalidParameterError(field.name, value, spec.describe_allowed())
+            is_described = spec.choices is not None or isinstance(field.default, (int, float))
+            raise InvalidParameterError(field.name, value, spec.describe_allowed() if is_described else "a value")
         check_option(field.name, value, spec)
