@@ -33,6 +33,8 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/make_cli_docs.py --check
+	$(BIN)/python docs/make_server_docs.py --check
+	$(BIN)/python docs/make_grafana_dashboard.py --check
 	$(BIN)/cmake -S . -B build/werror -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" -DPELTON_WERROR=ON \
 	  -DPELTON_PYTHON=ON -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_BUILD_TYPE=Release -Wno-dev >/dev/null
 	$(BIN)/cmake --build build/werror
@@ -44,6 +46,8 @@ bench: $(VENV)/.installed
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_cli_docs.py
+	$(BIN)/python docs/make_server_docs.py
+	$(BIN)/python docs/make_grafana_dashboard.py
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

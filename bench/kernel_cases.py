@@ -136,10 +136,10 @@ def make_linear_case(block_type: BlockType, rows: int, cols: int, num_rows: int)
     weights = make_weights(block_type, rows, cols)
     used = weights if num_rows <= MAX_COLD_ROWS else weights[:1]
     shape = f"{rows}x{cols}"
-    # 19 rows go through every block size of the kernels.
+    # 51 rows go through every block size of the kernels: 48 as tiles, or blocks of 16, 2 and 1.
     small = Case(
-        "linear", block_type.name, shape, 19, make_forward(make_input(19, cols), weights[:1]),
-        make_token_batch(19, sample_rows=list(range(19))), ("linear",),
+        "linear", block_type.name, shape, 51, make_forward(make_input(51, cols), weights[:1]),
+        make_token_batch(51, sample_rows=list(range(51))), ("linear",),
     )  # fmt: skip
     return Case(
         "linear", block_type.name, shape, num_rows, make_forward(make_input(num_rows, cols), used),

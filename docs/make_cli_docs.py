@@ -28,8 +28,9 @@ is one line on standard error that begins with `pelton: error:`.
 
 | Environment variable | Meaning |
 |---|---|
-| `PELTON_ISA` | Instruction set of the kernels: scalar, avx2, avx_vnni, avx512 or neon; `--isa` goes before it |
+| `PELTON_ISA` | Instruction set of the kernels: scalar, avx2, avx_vnni, avx512, amx or neon; `--isa` goes before it |
 | `PELTON_CACHE` | Folder of downloaded models; else `$XDG_CACHE_HOME/pelton`, else `~/.cache/pelton` |
+| `PELTON_API_KEYS` | API keys of `pelton serve`, separated by commas; `pelton bench serve` sends the first one |
 | `PELTON_DEBUG` | `1` shows the traceback of an error |
 | `NO_COLOR` | Anything turns colours off; there are none outside a terminal anyway |
 """

@@ -31,7 +31,7 @@ LEVELS = {
     "insight": 6,
     "server": 7,
     "web": 7,
-    "cli": 7,
+    "cli": 8,
 }
 
 # These may import the native module. Models, the scheduler, text and the engine must work without it (the NumPy

@@ -4,6 +4,10 @@
 
 #if defined(PELTON_X86)
 #include <cpuid.h>
+#if defined(PELTON_AMX)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(PELTON_AARCH64)
 #include <sys/auxv.h>
 #endif
@@ -24,6 +28,29 @@ bool has_avx_vnni() {
 }
 #endif
 
+#if defined(PELTON_AMX)
+// Whether tiles may be used: the processor has AMX-TILE and AMX-INT8 (Intel SDM vol. 2A, CPUID leaf 7, EDX bits 24 and
+// 25), and Linux lets this process have the tiles' state (Documentation/arch/x86/xstate.rst), which it must ask for. A
+// kernel that does not know of it, or a thread whose signal stack is too small for the state, says no.
+bool ask_for_tiles() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned kTileAndInt8 = 3u << 24;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTileAndInt8) != kTileAndInt8) return false;
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+// The permission is the process's and stays, so it is asked for once.
+bool has_tiles() {
+  static const bool has = ask_for_tiles();
+  return has;
+}
+#endif
+
 #if defined(PELTON_AARCH64)
 // HWCAP_ASIMDDP, bit 20 of AT_HWCAP (Linux, arch/arm64/include/uapi/asm/hwcap.h).
 bool has_dot_product() { return (getauxval(AT_HWCAP) & (1ul << 20)) != 0; }
@@ -41,6 +68,8 @@ const char* isa_name(Isa isa) {
       return "avx_vnni";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAmx:
+      return "amx";
     case Isa::kNeon:
       return "neon";
   }
@@ -61,6 +90,9 @@ std::vector<Isa> available_isas() {
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                           __builtin_cpu_supports("avx512vnni");
   if (has_avx512) isas.push_back(Isa::kAvx512);
+#if defined(PELTON_AMX)
+  if (has_avx512 && has_tiles()) isas.push_back(Isa::kAmx);
+#endif
 #elif defined(PELTON_AARCH64)
   if (has_dot_product()) isas.push_back(Isa::kNeon);
 #endif

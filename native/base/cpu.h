@@ -7,7 +7,7 @@
 
 namespace pelton {
 
-enum class Isa : std::uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512, kNeon };
+enum class Isa : std::uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAmx, kNeon };
 
 const char* isa_name(Isa isa);
 

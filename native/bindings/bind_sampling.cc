@@ -157,7 +157,7 @@ std::vector<ResultTuple> to_tuples(const std::vector<sampling::RowResult>& resul
   return tuples;
 }
 
-std::vector<ResultTuple> sample_rows(const Logits& logits, const std::vector<RowTuple>& row_tuples) {
+std::vector<ResultTuple> sample_rows(const Logits& logits, const std::vector<RowTuple>& row_tuples, ThreadPool* pool) {
   check_logits(logits, row_tuples.size());
   const std::vector<Row> rows(row_tuples.begin(), row_tuples.end());
   std::vector<sampling::RowParams> params;
@@ -169,7 +169,7 @@ std::vector<ResultTuple> sample_rows(const Logits& logits, const std::vector<Row
   std::vector<sampling::RowResult> results;
   {
     const nb::gil_scoped_release released;
-    results = sampling::sample_rows(logits.data(), logits.shape(1), params);
+    results = sampling::sample_rows(logits.data(), logits.shape(1), params, pool);
   }
   return to_tuples(results);
 }
@@ -230,8 +230,9 @@ double gumbel_noise(std::uint64_t seed, std::uint64_t position, std::uint32_t to
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
-  m.def("sample_rows", &sample_rows, nb::arg("logits").noconvert(), nb::arg("rows"),
-        "Sample one token per row; (status, token id, log-probability, top log-probabilities, mirostat's mu) each.");
+  m.def("sample_rows", &sample_rows, nb::arg("logits").noconvert(), nb::arg("rows"), nb::arg("pool").none() = nb::none(),
+        "Sample one token per row on the threads of `pool` (None: this one); (status, token id, log-probability, top "
+        "log-probabilities, mirostat's mu) each.");
   m.def("argmax_rows", &argmax_rows, nb::arg("logits").noconvert(),
         "Id of the largest logit of each row, the lowest among equals; -1 if all are -inf or NaN.");
   m.def("find_token_logprobs", &find_token_logprobs, nb::arg("logits").noconvert(), nb::arg("targets").noconvert(),

@@ -12,10 +12,12 @@ namespace pelton {
 struct KernelTable {
   Isa isa;
   LinearKernel linear[kNumFormats];
+  std::int64_t linear_chunk_bytes;  // activations that a linear's weights should pass over at a time
   QuantizeKernel quantize;
   RmsNormKernel rms_norm;
   SiluMulKernel silu_mul;
   RopeKernel rope;
+  PrepareQueriesKernel prepare_queries;
   AttendSpanKernel attend_span;
   MergeSpansKernel merge_spans;
   FinishAttendKernel finish_attend;

@@ -81,7 +81,7 @@ std::vector<double> measure_ops(ThreadPool& pool, Isa isa, const std::string& ki
                        [&](std::int64_t rounds) { return static_cast<float>(probe.run_int8(rounds)); });
   }
   check(kind == "bf16", "kind is '" + kind + "'; allowed: f32, int8, bf16");
-  if (isa != Isa::kAvx512 || !has_bf16_dot()) return {};
+  if ((isa != Isa::kAvx512 && isa != Isa::kAmx) || !has_bf16_dot()) return {};
   return time_rounds(pool, bf16_ops_per_round(), num_repeats, run_bf16);
 }
 

@@ -46,6 +46,7 @@ class AttendNode : public Node {
     if (step.scratch->size() < needed) step.scratch->resize(needed);
     while (static_cast<std::int64_t>(joins_.size()) < step.num_joins) joins_.emplace_back(0);
     for (auto& join : joins_) join.store(0, std::memory_order_relaxed);
+    prepared_.assign(static_cast<std::size_t>(step.pool->num_threads()), -1);
     return static_cast<std::int64_t>(step.attend_items.size());
   }
 
@@ -57,7 +58,8 @@ class AttendNode : public Node {
       return;
     }
     const auto num_threads = static_cast<std::size_t>(step.pool->num_threads());
-    run_one_span(step, item, scratch, step.scratch->data() + thread_floats_ * num_threads);
+    run_one_span(step, item, scratch, step.scratch->data() + thread_floats_ * num_threads,
+                 &prepared_[static_cast<std::size_t>(thread)]);
   }
 
   NodeCost cost(const StepContext& step) const override {
@@ -111,6 +113,7 @@ class AttendNode : public Node {
     const SpanState first = state_at(states, rows);
     const SpanState next = state_at(states + rows * (kv.value_dim + 2), rows);
     const std::int64_t begin = first_span(query);
+    step.kernels->prepare_queries(kv, params_, query, scratch);
     for (std::int64_t span = begin; span < item.num_spans; ++span) {
       step.kernels->attend_span(kv, params_, query, span, scratch, span == begin ? first : next);
       if (span > begin) step.kernels->merge_spans(rows, kv.value_dim, first, next);
@@ -118,7 +121,9 @@ class AttendNode : public Node {
     finish(step, item, kv, query, first);
   }
 
-  void run_one_span(const StepContext& step, const AttendItem& item, float* scratch, float* shared) {
+  // `prepared` is the join whose queries the scratch holds: a thread goes through a head's spans in a row.
+  void run_one_span(const StepContext& step, const AttendItem& item, float* scratch, float* shared,
+                    std::int64_t* prepared) {
     const KvLayer kv = step.cache->layer(layer_);
     const QueryBlock query = query_of(step, item, kv);
     const std::int64_t rows = query.num_tokens * query.group;
@@ -126,7 +131,13 @@ class AttendNode : public Node {
       return state_at(shared + state_floats_ * static_cast<std::size_t>(item.state + span), rows);
     };
     const std::int64_t begin = first_span(query);
-    if (item.span >= begin) step.kernels->attend_span(kv, params_, query, item.span, scratch, state(item.span));
+    if (item.span >= begin) {
+      if (*prepared != item.join) {
+        step.kernels->prepare_queries(kv, params_, query, scratch);
+        *prepared = item.join;
+      }
+      step.kernels->attend_span(kv, params_, query, item.span, scratch, state(item.span));
+    }
     // Whoever finishes the last span merges them all, in index order.
     std::atomic<std::int64_t>& join = joins_[static_cast<std::size_t>(item.join)];
     if (join.fetch_add(1, std::memory_order_acq_rel) != item.num_spans - 1) return;
@@ -143,6 +154,7 @@ class AttendNode : public Node {
   std::size_t thread_floats_ = 0;
   std::size_t state_floats_ = 0;
   std::deque<std::atomic<std::int64_t>> joins_;
+  std::vector<std::int64_t> prepared_;  // [threads]
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ KvCache::KvCache(std::int64_t num_layers, std::int64_t num_kv_heads, std::int64_
   check(head_dim >= 1 && head_dim <= 4096, "head_dim must be 1 to 4096");
   check(num_blocks >= 1 && num_blocks <= INT32_MAX, "num_blocks must be 1 to 2^31-1");
   layer_ = make_kv_layout(num_kv_heads, head_dim, dtype);
-  layer_bytes_ = (layer_.used_bytes() + 63) / 64 * 64;
+  layer_bytes_ = layer_.padded_bytes();
   // An odd multiple of half a page: one head's keys of neighbouring blocks then lie in different sets of the first two
   // caches, which strides by a power of two would not.
   layer_.block_bytes = (num_layers * layer_bytes_ + kHalfPage - 1) / kHalfPage * kHalfPage;

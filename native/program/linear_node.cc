@@ -7,8 +7,6 @@ namespace pelton {
 
 namespace {
 
-// Activations of a token chunk that stay in the second-level cache while a block of tiles passes over them.
-constexpr std::int64_t kChunkBytes = 256 * 1024;
 constexpr std::int64_t kItemsPerThread = 8;
 // Fewer bytes (times rows) than this are not worth an item of their own.
 constexpr double kMinItemBytes = 16 * 1024;
@@ -38,7 +36,8 @@ class LinearNode : public Node {
     if (num_rows == 0) return 0;
     const std::int64_t cols = parts_[0].weight->cols();
     const std::int64_t element_bytes = parts_[0].weight->is_float() ? 4 : 1;
-    chunk_ = std::clamp<std::int64_t>(kChunkBytes / (cols * element_bytes) / 16 * 16, 16, 512);
+    const std::int64_t chunk = step.kernels->linear_chunk_bytes / (cols * element_bytes);
+    chunk_ = std::clamp<std::int64_t>(chunk / kActTokens * kActTokens, kActTokens, 512);
     const std::int64_t num_threads = step.pool->num_threads();
     const std::int64_t wanted = kItemsPerThread * num_threads;
     const double tile_work = num_bytes_ / static_cast<double>(num_tiles_) * static_cast<double>(num_rows);
@@ -57,8 +56,8 @@ class LinearNode : public Node {
     if (!parts_[0].weight->is_float()) quant = step.quant(in_);
     const std::int64_t tile = item / token_items_ * tiles_per_item_;
     const std::int64_t slice = item % token_items_;
-    run_tiles(step, quant, tile, std::min(tile + tiles_per_item_, num_tiles_), num_rows * slice / token_items_,
-              num_rows * (slice + 1) / token_items_);
+    run_tiles(step, quant, tile, std::min(tile + tiles_per_item_, num_tiles_), find_slice(num_rows, slice),
+              find_slice(num_rows, slice + 1));
   }
 
   NodeCost cost(const StepContext& step) const override {
@@ -66,6 +65,12 @@ class LinearNode : public Node {
   }
 
  private:
+  // First row of a slice: a whole number of activation blocks.
+  std::int64_t find_slice(std::int64_t num_rows, std::int64_t slice) const {
+    const std::int64_t num_blocks = divide_up(num_rows, kActTokens);
+    return std::min(num_blocks * slice / token_items_ * kActTokens, num_rows);
+  }
+
   void run_tiles(const StepContext& step, const QuantActs& quant, std::int64_t tile_begin, std::int64_t tile_end,
                  std::int64_t row_begin, std::int64_t row_end) const {
     for (std::int64_t row = row_begin; row < row_end; row += chunk_) {

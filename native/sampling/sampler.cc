@@ -1,7 +1,10 @@
 #include "sampling/sampler.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <exception>
+#include <mutex>
 #include <stdexcept>
 
 #include "sampling/draw.h"
@@ -16,7 +19,7 @@
 namespace pelton::sampling {
 namespace {
 
-// Working memory of a call, reused over its rows.
+// Working memory of a thread, reused over the rows it samples.
 struct Scratch {
   std::vector<float> adjusted{};
   std::vector<std::int32_t> counts{};
@@ -139,15 +142,45 @@ RowResult sample_row(LogitRow raw, const RowParams& params, Scratch& scratch) {
   return result;
 }
 
+// Calls body(row, scratch) for every row in [0, num_rows) on all threads of `pool`; rethrows what one of them threw.
+template <typename Body>
+void for_each_row(ThreadPool& pool, std::size_t num_rows, Body body) {
+  std::atomic<std::size_t> next{0};
+  std::mutex error_mutex;
+  std::exception_ptr error;
+  pool.run([&](int) {
+    try {
+      Scratch scratch;
+      for (std::size_t row = next++; row < num_rows; row = next++) {
+        body(row, scratch);
+      }
+    } catch (...) {  // memory that cannot be had; a region's body must not throw
+      next = num_rows;
+      const std::lock_guard lock(error_mutex);
+      error = std::current_exception();
+    }
+  });
+  if (error) {
+    std::rethrow_exception(error);
+  }
+}
+
 }  // namespace
 
-std::vector<RowResult> sample_rows(const float* logits, std::size_t vocab_size, std::span<const RowParams> params) {
+std::vector<RowResult> sample_rows(const float* logits, std::size_t vocab_size, std::span<const RowParams> params,
+                                   ThreadPool* pool) {
   std::for_each(params.begin(), params.end(), check_params);
-  std::vector<RowResult> results;
-  results.reserve(params.size());
+  std::vector<RowResult> results(params.size());
+  const auto sample = [&](std::size_t r, Scratch& scratch) {
+    results[r] = sample_row(LogitRow(logits + r * vocab_size, vocab_size), params[r], scratch);
+  };
+  if (pool != nullptr && params.size() > 1) {
+    for_each_row(*pool, params.size(), sample);
+    return results;
+  }
   Scratch scratch;
   for (std::size_t r = 0; r < params.size(); ++r) {
-    results.push_back(sample_row(LogitRow(logits + r * vocab_size, vocab_size), params[r], scratch));
+    sample(r, scratch);
   }
   return results;
 }

@@ -13,6 +13,10 @@ inline constexpr int kScoreSums = 4;
 inline constexpr int kValueRows = 3;
 inline constexpr int kValueVecs = 4;
 inline constexpr int kValueTilesAhead = 2;
+// Of coded keys and values: rows at once, and how many blocks ahead they are prefetched.
+inline constexpr int kCodedScoreRows = 4;
+inline constexpr int kCodedValueRows = 2;
+inline constexpr int kCodedTilesAhead = 8;
 
 struct V {
   __m256 v;
@@ -81,14 +85,6 @@ inline float sum_halves(V a) {
 
 inline IV iset1(std::int32_t x) { return {_mm256_set1_epi32(x)}; }
 inline V to_f32(IV a) { return {_mm256_cvtepi32_ps(a.v)}; }
-
-// 4-bit codes of the KV cache: kLanes words, kLanes bytes as words, a word's lowest nibble as a float, the next nibble.
-inline IV load_words(const std::uint8_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
-inline IV load_bytes(const std::uint8_t* p) {
-  return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
-}
-inline V low_nibble(IV a) { return {_mm256_cvtepi32_ps(_mm256_and_si256(a.v, _mm256_set1_epi32(15)))}; }
-inline IV drop_nibble(IV a) { return {_mm256_srli_epi32(a.v, 4)}; }
 
 // --- codes: one register per step of 4 inputs x kLanes rows ----------------------------------------------------------
 

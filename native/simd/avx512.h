@@ -1,12 +1,5 @@
 // AVX-512 (F, BW, VL, DQ, VNNI): one 512-bit register is a vector of 16 lanes. See simd/README.md for the operations.
-#pragma once
-
-#include <immintrin.h>
-
-#include <cstdint>
-#include <cstring>
-
-namespace pelton::avx512 {
+// Shared by avx512 and amx: included inside the ISA's namespace, hence no include guard and no includes of its own.
 
 inline constexpr int kLanes = 16;
 // Rows that a register-blocked loop may hold: 32 registers.
@@ -18,6 +11,10 @@ inline constexpr int kScoreSums = 12;
 inline constexpr int kValueRows = 6;
 inline constexpr int kValueVecs = 4;
 inline constexpr int kValueTilesAhead = 4;
+// Of coded keys and values: rows at once, and how many blocks ahead they are prefetched.
+inline constexpr int kCodedScoreRows = 12;
+inline constexpr int kCodedValueRows = 4;
+inline constexpr int kCodedTilesAhead = 8;
 
 struct V {
   __m512 v;
@@ -83,17 +80,6 @@ inline float sum_halves(V a) {
 inline IV iset1(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline V to_f32(IV a) { return {_mm512_cvtepi32_ps(a.v)}; }
 
-// 4-bit codes of the KV cache: kLanes words, kLanes bytes as words, a word's lowest nibble as a float, the next nibble.
-inline IV load_words(const std::uint8_t* p) { return {_mm512_loadu_si512(p)}; }
-inline IV load_bytes(const std::uint8_t* p) {
-  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
-}
-inline V low_nibble(IV a) {
-  // The permutation looks at the lowest four bits only: mask and conversion in one instruction.
-  return {_mm512_permutexvar_ps(a.v, iota().v)};
-}
-inline IV drop_nibble(IV a) { return {_mm512_srli_epi32(a.v, 4)}; }
-
 // --- codes: one register per step of 4 inputs x kLanes rows, unsigned bytes ----------------------------------------
 struct Code {
   __m512i v;
@@ -155,17 +141,23 @@ inline void load_codes(const std::uint8_t* p, int /*half*/, Code (&c)[8]) {
 // acc + sum over steps kFrom..kTo-1 of code x activation: exact in 32 bits.
 template <int kBits, int kFrom, int kTo>
 inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
-  // Two chains halve the latency; integer sums are exact, so the split changes nothing.
-  __m512i odd = _mm512_setzero_si512();
-  for (int i = kFrom; i < kTo; i += 2) {
-    std::int32_t a0;
-    std::int32_t a1;
-    std::memcpy(&a0, a + i * 4, 4);
-    std::memcpy(&a1, a + i * 4 + 4, 4);
-    acc.v = _mm512_dpbusd_epi32(acc.v, c[i].v, _mm512_set1_epi32(a0));
-    odd = _mm512_dpbusd_epi32(odd, c[i + 1].v, _mm512_set1_epi32(a1));
+#pragma GCC unroll 8
+  for (int i = kFrom; i < kTo; ++i) {
+    // GCC 12 does not fold the broadcast of _mm512_dpbusd_epi32 into the instruction: 8 more of them per dot product.
+    using Bytes = const std::int8_t[4];
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc.v) : "v"(c[i].v), "m"(*reinterpret_cast<Bytes*>(a + i * 4)));
   }
-  return {_mm512_add_epi32(acc.v, odd)};
+  return acc;
 }
 
-}  // namespace pelton::avx512
+// The same for callers whose `a` starts at step kFrom.
+template <int kBits, int kFrom, int kTo>
+inline IV dot_chain(IV acc, const Code (&c)[8], const std::int8_t* a) {
+#pragma GCC unroll 8
+  for (int i = kFrom; i < kTo; ++i) {
+    using Bytes = const std::int8_t[4];
+    const auto* four = reinterpret_cast<Bytes*>(a + (i - kFrom) * 4);
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc.v) : "v"(c[i].v), "m"(*four));
+  }
+  return acc;
+}

@@ -17,9 +17,9 @@ inline constexpr int kCodeOffset = kBits == 8 ? 128 : 0;
 template <int kBits>
 inline constexpr int kStepsPerSum = kBits <= 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
 
-// acc + sum over steps kFrom..kTo-1 of code x activation: exact in 32 bits.
+// acc + sum over steps kFrom..kTo-1 of code x activation: exact in 32 bits. `a` starts at step kFrom.
 template <int kBits, int kFrom, int kTo>
-inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
+inline IV dot_chain(IV acc, const Code (&c)[8], const std::int8_t* a) {
   const __m256i ones = _mm256_set1_epi16(1);
   constexpr int kRun = kStepsPerSum<kBits> < kTo - kFrom ? kStepsPerSum<kBits> : kTo - kFrom;
 #pragma GCC unroll 8
@@ -28,7 +28,7 @@ inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
 #pragma GCC unroll 8
     for (int j = i; j < i + kRun; ++j) {
       std::int32_t four;
-      std::memcpy(&four, a + j * 4, 4);
+      std::memcpy(&four, a + (j - kFrom) * 4, 4);
       const __m256i x = _mm256_set1_epi32(four);
       const __m256i product = kBits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(c[j].v), _mm256_sign_epi8(x, c[j].v))
                                          : _mm256_maddubs_epi16(c[j].v, x);
@@ -37,4 +37,10 @@ inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
     acc.v = _mm256_add_epi32(acc.v, _mm256_madd_epi16(sum, ones));
   }
   return acc;
+}
+
+// The same with `a` at step 0.
+template <int kBits, int kFrom, int kTo>
+inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
+  return dot_chain<kBits, kFrom, kTo>(acc, c, a + kFrom * 4);
 }

@@ -35,3 +35,11 @@ inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
   }
   return {_mm256_add_epi32(acc.v, odd)};
 }
+
+// The same as one chain, for callers that have enough sums under way; `a` starts at step kFrom.
+template <int kBits, int kFrom, int kTo>
+inline IV dot_chain(IV acc, const Code (&c)[8], const std::int8_t* a) {
+#pragma GCC unroll 8
+  for (int i = kFrom; i < kTo; ++i) acc.v = dot_step(acc.v, c[i], a + (i - kFrom) * 4);
+  return acc;
+}

@@ -17,6 +17,10 @@ inline constexpr int kScoreRows = 6;
 inline constexpr int kScoreSums = 6;
 inline constexpr int kValueRows = 6;
 inline constexpr int kValueTilesAhead = 2;
+// Of coded keys and values: rows at once, and how many blocks ahead they are prefetched.
+inline constexpr int kCodedScoreRows = 8;
+inline constexpr int kCodedValueRows = 4;
+inline constexpr int kCodedTilesAhead = 4;
 inline constexpr int kValueVecs = 1;
 
 struct V {
@@ -82,17 +86,6 @@ inline float sum_halves(V a) {
 
 inline IV iset1(std::int32_t x) { return {vdupq_n_s32(x)}; }
 inline V to_f32(IV a) { return {vcvtq_f32_s32(a.v)}; }
-
-// 4-bit codes of the KV cache: kLanes words, kLanes bytes as words, a word's lowest nibble as a float, the next nibble.
-inline IV load_words(const std::uint8_t* p) { return {vreinterpretq_s32_u8(vld1q_u8(p))}; }
-inline IV load_bytes(const std::uint8_t* p) {
-  std::uint32_t four;
-  std::memcpy(&four, p, 4);
-  const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(four));
-  return {vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))))};
-}
-inline V low_nibble(IV a) { return {vcvtq_f32_s32(vandq_s32(a.v, vdupq_n_s32(15)))}; }
-inline IV drop_nibble(IV a) { return {vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a.v), 4))}; }
 
 // --- codes: one register per step of 4 inputs x kLanes rows, signed bytes --------------------------------------------
 struct Code {
@@ -170,6 +163,21 @@ inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
     odd = vdotq_laneq_s32(odd, c[i + 3].v, x, 3);
   }
   return {vaddq_s32(acc.v, odd)};
+}
+
+// The same as one chain, for callers that have enough sums under way; `a` starts at step kFrom.
+template <int kBits, int kFrom, int kTo>
+inline IV dot_chain(IV acc, const Code (&c)[8], const std::int8_t* a) {
+  static_assert((kTo - kFrom) % 4 == 0, "one load of activations serves four steps");
+#pragma GCC unroll 2
+  for (int i = kFrom; i < kTo; i += 4) {
+    const int8x16_t x = vld1q_s8(a + (i - kFrom) * 4);
+    acc.v = vdotq_laneq_s32(acc.v, c[i].v, x, 0);
+    acc.v = vdotq_laneq_s32(acc.v, c[i + 1].v, x, 1);
+    acc.v = vdotq_laneq_s32(acc.v, c[i + 2].v, x, 2);
+    acc.v = vdotq_laneq_s32(acc.v, c[i + 3].v, x, 3);
+  }
+  return acc;
 }
 
 }  // namespace pelton::neon

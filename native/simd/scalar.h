@@ -20,6 +20,10 @@ inline constexpr int kScoreSums = 4;
 inline constexpr int kValueRows = 2;
 inline constexpr int kValueVecs = 1;
 inline constexpr int kValueTilesAhead = 1;
+// Of coded keys and values: rows at once, and how many blocks ahead they are prefetched.
+inline constexpr int kCodedScoreRows = 2;
+inline constexpr int kCodedValueRows = 2;
+inline constexpr int kCodedTilesAhead = 1;
 
 struct V {
   float v[16];
@@ -101,24 +105,6 @@ inline IV iset1(std::int32_t x) {
 }
 inline V to_f32(IV a) { return map([&](int i) { return static_cast<float>(a.v[i]); }); }
 
-// 4-bit codes of the KV cache: 16 words, 16 bytes as words, a word's lowest nibble as a float, the next nibble.
-inline IV load_words(const std::uint8_t* p) {
-  IV r;
-  std::memcpy(r.v, p, sizeof(r.v));
-  return r;
-}
-inline IV load_bytes(const std::uint8_t* p) {
-  IV r;
-  for (int i = 0; i < 16; ++i) r.v[i] = p[i];
-  return r;
-}
-inline V low_nibble(IV a) { return map([&](int i) { return static_cast<float>(a.v[i] & 15); }); }
-inline IV drop_nibble(IV a) {
-  IV r;
-  for (int i = 0; i < 16; ++i) r.v[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(a.v[i]) >> 4);
-  return r;
-}
-
 struct Code {
   std::uint8_t v[64];
 };
@@ -161,6 +147,18 @@ inline IV dot(IV acc, const Code (&c)[8], const std::int8_t* a) {
   for (int step = kFrom; step < kTo; ++step) {
     for (int row = 0; row < 16; ++row) {
       for (int k = 0; k < 4; ++k) acc.v[row] += static_cast<std::int32_t>(c[step].v[row * 4 + k]) * a[step * 4 + k];
+    }
+  }
+  return acc;
+}
+
+// The same with `a` starting at step kFrom.
+template <int kBits, int kFrom, int kTo>
+inline IV dot_chain(IV acc, const Code (&c)[8], const std::int8_t* a) {
+  for (int step = kFrom; step < kTo; ++step) {
+    const std::int8_t* four = a + (step - kFrom) * 4;
+    for (int row = 0; row < 16; ++row) {
+      for (int k = 0; k < 4; ++k) acc.v[row] += static_cast<std::int32_t>(c[step].v[row * 4 + k]) * four[k];
     }
   }
   return acc;

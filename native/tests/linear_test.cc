@@ -1,4 +1,4 @@
-// linear and quantize: all weight formats x ragged shapes x 1 to 33 tokens.
+// linear and quantize: all weight formats x ragged shapes x 1 to 65 tokens.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,7 +11,8 @@ namespace pelton::test {
 
 namespace {
 
-constexpr std::int64_t kMaxTokens = 33;
+// From the sixth on: some tokens of a block of 16, three whole blocks, which amx takes as tiles, and one token.
+constexpr std::int64_t kMaxTokens = 65;
 
 struct Shape {
   std::int64_t rows, cols;
@@ -72,9 +73,9 @@ std::vector<Shape> shapes_of(const PackedFormat& format) {
 }
 
 struct Acts {
-  Acts(const KernelTable& kernels, const std::vector<float>& x, std::int64_t cols)
-      : memory(quant_acts_bytes(kMaxTokens, cols)), quant(place_quant_acts(memory.data(), kMaxTokens, cols)) {
-    for (std::int64_t t = 0; t < kMaxTokens; ++t) kernels.quantize(x.data() + t * cols, t, quant);
+  Acts(const KernelTable& kernels, const std::vector<float>& x, std::int64_t cols, std::int64_t num_tokens = kMaxTokens)
+      : memory(quant_acts_bytes(num_tokens, cols)), quant(place_quant_acts(memory.data(), num_tokens, cols)) {
+    for (std::int64_t t = 0; t < num_tokens; ++t) kernels.quantize(x.data() + t * cols, t, quant);
   }
   AlignedBuffer memory;
   QuantActs quant;
@@ -90,7 +91,10 @@ void check_values(const PackedWeight& weight, const float* x, const QuantActs* q
     double magnitude = 0.0;
     for (std::size_t k = 0; k < row.size(); ++k) {
       double input = static_cast<double>(x[k]);
-      if (quant != nullptr) input = static_cast<double>(quant->scale[k / 32]) * static_cast<double>(quant->q[k]);
+      if (quant != nullptr) {
+        const std::size_t at = k / 32 * static_cast<std::size_t>(quant->block_tokens);
+        input = static_cast<double>(quant->scale[at]) * static_cast<double>(quant->q[at * 32 + k % 32]);
+      }
       sum += static_cast<double>(row[k]) * input;
       magnitude += std::abs(static_cast<double>(row[k]) * input);
     }
@@ -127,6 +131,15 @@ void test_weight(const KernelTable& scalar, const std::vector<Target>& targets, 
       require_same_bits(y.data(), expected.data(), end, what + ", " + std::to_string(n) + " tokens");
       for (std::size_t i = end; i < num_results; ++i) require(y[i] == -7.0F, what + ": wrote beyond its tokens");
     }
+    // Fewer tokens than a block of activations holds lie closer together.
+    for (const std::int64_t n : {1, 5, 15}) {
+      if (is_float) break;
+      const Acts few(scalar, x, weight.cols(), n);
+      const LinearArgs few_args{&weight, &few.quant, nullptr, y.data(), false};
+      run(few_args, 0, tiles, 0, n);
+      require_same_bits(y.data(), expected.data(), static_cast<std::size_t>(n * rows),
+                        what + ", alone, " + std::to_string(n) + " tokens");
+    }
     // Pieces of tiles and of tokens, added to what is there.
     args.accumulate = true;
     std::fill(y.begin(), y.end(), 0.5F);
@@ -156,8 +169,8 @@ void test_quantize(const KernelTable& scalar, const std::vector<Target>& targets
   x[6 * kCols] = 1.0F;
   for (std::size_t i = 7 * kCols; i < 8 * kCols; ++i) x[i] *= 1e-38F;
   const Acts expected(scalar, x, kCols);
-  for (std::size_t g = 7 * 3; g < 8 * 3; ++g) {
-    require(expected.quant.scale[g] < 1e-36F, "quantize: the smallest numbers must not become NaN");
+  for (std::size_t g = 0; g < 3; ++g) {
+    require(expected.quant.scale[g * 16 + 7] < 1e-36F, "quantize: the smallest numbers must not become NaN");
   }
   for (const Target& target : targets) {
     const Acts actual(*target.kernels, x, kCols);

@@ -29,7 +29,9 @@ SamplingRowTuple = tuple[
 ]
 SamplingResultTuple = tuple[int, int, float, list[tuple[int, float]], float]
 
-def sample_rows(logits: NDArray[np.float32], rows: Sequence[SamplingRowTuple]) -> list[SamplingResultTuple]: ...
+def sample_rows(
+    logits: NDArray[np.float32], rows: Sequence[SamplingRowTuple], pool: ThreadPool | None = None
+) -> list[SamplingResultTuple]: ...
 def argmax_rows(logits: NDArray[np.float32]) -> list[int]: ...
 def find_token_logprobs(
     logits: NDArray[np.float32], targets: NDArray[np.int32], num_top: int

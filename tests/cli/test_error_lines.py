@@ -30,8 +30,8 @@ def run_process(*arguments: str, stdout: int | None = subprocess.PIPE, **variabl
     [
         (
             ["frobnicate"],
-            "command is 'frobnicate'; allowed: one of run, bench, bench engine, bench machine, perplexity, tokenize, "
-            "pull, doctor",
+            "command is 'frobnicate'; allowed: one of run, serve, bench, bench engine, bench machine, bench serve, "
+            "perplexity, tokenize, pull, doctor",
         ),
         (["run", "--frobnicate"], "No such option"),
         (["run", "a", "b"], "unexpected extra argument"),
@@ -58,7 +58,7 @@ def test_usage_errors_have_code_2_and_missing_files_code_1(cli) -> None:
 
 def test_isa_in_the_environment_is_checked_for_every_command(cli) -> None:
     cli.monkeypatch.setenv("PELTON_ISA", "mmx")
-    assert cli.run("doctor").error == "PELTON_ISA is 'mmx'; allowed: one of scalar, avx2, avx_vnni, avx512, neon"
+    assert cli.run("doctor").error == "PELTON_ISA is 'mmx'; allowed: one of scalar, avx2, avx_vnni, avx512, amx, neon"
 
 
 def test_message_of_several_lines_becomes_one(cli) -> None:

@@ -170,7 +170,7 @@ def test_ctrl_c_with_json_prints_nothing(cli) -> None:
         (["--temperature", "", "Hi"], "--temperature is ''; allowed: a number, 0 to 100"),
         (["--top-p", "0", "Hi"], "--top-p is 0.0; allowed: more than 0 to 1"),
         (["--threads", "0", "Hi"], "--threads is 0; allowed: 1 to 1024"),
-        (["--isa", "mmx", "Hi"], "--isa is 'mmx'; allowed: one of scalar, avx2, avx_vnni, avx512, neon"),
+        (["--isa", "mmx", "Hi"], "--isa is 'mmx'; allowed: one of scalar, avx2, avx_vnni, avx512, amx, neon"),
         (["--stop", "", "Hi"], "--stop is ''; allowed: non-empty strings"),
         (["--logit-bias", "5", "Hi"], "--logit-bias is '5'; allowed: TOKEN_ID=BIAS, for example 42=-1.5"),
         (["--logit-bias", "5=1e9", "Hi"], "--logit-bias[5] is 1000000000.0; allowed: a number from -100 to 100"),

@@ -57,17 +57,26 @@ def prefill(kit, scheduler, runner, num_tokens: int) -> list[tuple[int, int, flo
     return runner.steps[first:]
 
 
-def test_default_keeps_steps_at_about_twice_the_decodes_own_time(kit) -> None:
+def test_default_keeps_steps_below_three_times_the_decodes_own_time(kit) -> None:
     scheduler = kit.make_scheduler(num_blocks=20_000, chunk=2048)
-    runner = TimedRunner(kit.make_runner(4))
+    runner = TimedRunner(kit.make_runner(4), base=12e-3)
     start_decodes(kit, scheduler, runner, 7)
     quiet_s = runner.steps[-1][2]
     steps = prefill(kit, scheduler, runner, 4000)
     times = sorted(seconds for _, _, seconds in steps)
-    assert times[len(times) // 2] < 2.3 * quiet_s
+    assert times[len(times) // 2] < 2.7 * quiet_s
     assert times[-1] < 3 * quiet_s
-    # It uses what it may: 5.7 ms buy 10 to 28 tokens a step.
+    # It uses what it may: 19 ms buy 32 to 95 tokens a step.
     assert sum(times) < 2.5 * (4000 * 2e-4 + 1e-7 * 4000**2 / 2) + 30 * quiet_s + len(steps) * quiet_s
+
+
+def test_default_lets_fast_decodes_wait_as_long_as_no_reader_notices(kit) -> None:
+    scheduler = kit.make_scheduler(num_blocks=20_000, chunk=2048)
+    runner = TimedRunner(kit.make_runner(4), base=2e-3)
+    start_decodes(kit, scheduler, runner, 1)
+    times = sorted(seconds for _, _, seconds in prefill(kit, scheduler, runner, 4000))
+    assert 0.017 < times[len(times) // 2] < 0.022
+    assert times[-1] < 0.025
 
 
 def test_deeper_prompts_get_fewer_tokens_a_step(kit) -> None:
@@ -77,7 +86,7 @@ def test_deeper_prompts_get_fewer_tokens_a_step(kit) -> None:
     chunks = [num for _, num, _ in prefill(kit, scheduler, runner, 4000) if num]
     assert sum(chunks[1:4]) / 3 > 2 * sum(chunks[-4:-1]) / 3
     seconds = [s for _, num, s in runner.steps[-len(chunks) :] if num]
-    assert max(seconds[3:]) < 1.3 * 2 * 50.4e-3
+    assert max(seconds[3:]) < 1.3 * 2.5 * 50.4e-3
 
 
 def test_explicit_budget_is_kept_where_decodes_leave_room(kit) -> None:
@@ -120,7 +129,7 @@ def test_noise_and_interruptions_do_not_derail_the_estimate(kit) -> None:
     start_decodes(kit, scheduler, runner, 7)
     steps = prefill(kit, scheduler, runner, 4000)
     times = sorted(seconds for _, _, seconds in steps)
-    assert times[len(times) // 2] < 3 * 5.7e-3
+    assert times[len(times) // 2] < 1.3 * 20e-3
     chunks = sorted(num for _, num, _ in steps if num)
     assert chunks[len(chunks) // 2] >= MIN_PREFILL_TOKENS
 
@@ -136,13 +145,14 @@ def test_change_of_load_is_noticed(kit, num_decodes: int) -> None:
         budget.observe(0.010)
     for _ in range(9):
         budget.start(8)
-        budget.spend(0, budget.limit(0, 1000))
-        budget.observe(0.020)
+        num_tokens = budget.limit(0, 1000)
+        budget.spend(0, num_tokens)
+        budget.observe(0.010 + 0.001 * num_tokens)
     budget.start(num_decodes)
     assert budget.is_used_up  # this step measures the decodes anew
     budget.observe(0.050)
     budget.start(num_decodes)
-    assert budget.limit(0, 1000) == pytest.approx(50, abs=10)
+    assert budget.limit(0, 1000) == pytest.approx(75, abs=10)
 
 
 def test_runner_without_a_clock_is_not_limited(kit) -> None:

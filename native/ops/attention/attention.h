@@ -2,14 +2,19 @@
 //
 // The context is walked in spans of kSpanTokens positions counted from 0; each span has its own maximum and sum, and
 // spans are merged in index order, so neither chunking nor threads change a bit. Within a span, for one query row:
-//   score[j]  = sum over d, in order, of q[d] * key[d, j], by fused multiply-add from 0 on the stored keys; int8 keys
-//               are codes, and the sum is then multiplied by scale[j]; int4: sum * scale[j] + ((sum of q) * minimum[j] +
-//               q . center), fused, with q . center = the center's scale * the sum of q[d] * code[d]; that sum and
-//               the sum of q are taken on 16 lanes (lane = d mod 16, d in order), then by halves
-//   weight[j] = e^(score[j] - maximum); the span's sum is taken on 16 lanes (lane = j mod 16, j in order), then by halves
-//   values[d] = sum over j, in order, of weight[j] * value[j, d], by fused multiply-add from 0; int8 and int4 values are
-//               codes and weight[j] * scale[j] stands for the weight; int4 starts from the sum of weight[j] *
-//               minimum[j], taken as the span's sum is, fused
+//   score[j]  = sum over d, in order, of q[d] * key[d, j], by fused multiply-add from 0 on the stored keys
+//   weight[j] = e^(score[j] - maximum); the span's sum is taken on 16 lanes (lane = j mod 16, j in order), then by
+//               halves
+//   values[d] = sum over j, in order, of weight[j] * value[j, d], by fused multiply-add from 0
+// Coded keys and values (int8, int4) are multiplied as integers, which needs no order:
+//   q[d] = s * round(q[d] * (1 / s)) with s = max |q| / 127, after the rotation
+//   score[j]  = ((sum over d of q's code * key's code) * scale[j] + q . center) * s, fused, where q . center = center's
+//               scale * (sum over d of q's code * center's code), and nothing is added for int8
+//   t[j]      = weight[j] * scale[j] * (16256 / largest |weight * scale| of the span), 0 where that is 0;
+//               high[j] = round(t[j] / 128), low[j] = round(t[j] - 128 * high[j]), which fit in signed bytes
+//   values[d] = (128 * (sum over j of high[j] * code[j, d]) + sum over j of low[j] * code[j, d]), fused, * (largest /
+//               16256)
+// with codes taken without zero_code. A weight so has 14 bits below the largest of its span.
 // Tokens that a row does not see weigh 0, so blocks and spans that no row of a work item sees are left out.
 // A sink, a logit without a value, joins the denominator after the last merge.
 #pragma once
@@ -20,6 +25,7 @@
 
 namespace pelton {
 
+inline constexpr std::int64_t kMaxHeadDim = 4096;
 inline constexpr std::int64_t kSpanTokens = 256;
 inline constexpr std::int64_t kSpanBlocks = kSpanTokens / kBlockTokens;
 
@@ -53,27 +59,61 @@ struct QueryBlock {
   std::int64_t kv_head;
   const std::int32_t* block_table;
   const float* sinks;        // [group] logits of the group's heads, or null
+
+  const float* row(std::int64_t r, std::int64_t head_dim) const {
+    return q + r / group * q_stride + r % group * head_dim;
+  }
 };
 
-// What a query row's scores get beside the product with the keys' codes.
-struct RowOffsets {
-  float q_sum;
-  float centers[kSpanBlocks];  // q . center of each block
+// What a query row over coded keys and values has beside its codes.
+struct CodedRow {
+  float query_scale;
+  std::int32_t score_start;    // of the sums of products: takes the keys' zero code off
+  float value_scale;           // of the span's sums of weighted codes
+  std::int32_t high_start;     // as score_start, for the high and the low parts of the span's weights
+  std::int32_t low_start;
+  std::int32_t query_sum;
+  float centers[kSpanBlocks];  // q . center of each of the span's blocks, without query_scale
 };
 
-// Queries are copied in runs of kQueryDims dimensions, each row kQueryStride floats after the one before: a constant,
+// Queries are copied in runs of kQueryDims dimensions, each row kQueryStride elements after the one before: a constant,
 // so that a kernel reaches all its rows from one pointer, and no power of two, which would crowd few cache sets.
 inline constexpr std::int64_t kQueryDims = 256;
 inline constexpr std::int64_t kQueryStride = kQueryDims + 16;
+// Bytes of one row's weight codes: those of the high parts, those of the low parts, a gap for the same reason.
+inline constexpr std::int64_t kWeightStride = 2 * kSpanTokens + 64;
 
-inline constexpr std::int64_t query_floats(std::int64_t rows, const KvLayer& kv) {
-  return (kv.key_dim + kQueryDims - 1) / kQueryDims * rows * kQueryStride;
+// Where a work item's `rows` query rows have what in its scratch, in floats from its start.
+struct AttendScratch {
+  std::int64_t scores;   // behind the queries: floats, or codes in bytes
+  std::int64_t rows;     // CodedRow
+  std::int64_t weights;  // weight codes
+  std::int64_t centers;  // the span's centers as one tile of 16 rows
+  std::int64_t end;
+};
+
+inline AttendScratch plan_scratch(std::int64_t rows, const KvLayer& kv) {
+  const std::int64_t query_elements = (kv.key_dim + kQueryDims - 1) / kQueryDims * rows * kQueryStride;
+  if (!is_coded(kv.dtype)) {
+    const std::int64_t end = query_elements + rows * kSpanTokens;
+    return {query_elements, end, end, end, end};
+  }
+  // Whole lines of the cache.
+  const auto after = [](std::int64_t begin, std::int64_t num_floats) { return begin + (num_floats + 15) / 16 * 16; };
+  AttendScratch at;
+  at.scores = after(0, query_elements / 4);
+  at.rows = after(at.scores, rows * kSpanTokens);
+  at.weights = after(at.rows, rows * static_cast<std::int64_t>(sizeof(CodedRow) / 4));
+  at.centers = after(at.weights, rows * kWeightStride / 4);
+  at.end = at.centers + (has_center(kv.dtype) ? kv.key_dim * kSpanBlocks / 4 : 0);
+  return at;
 }
 
-// Scratch floats that attend_span needs for `rows` query rows: queries, weights, starts of values, offsets.
-inline constexpr std::int64_t attend_scratch_floats(std::int64_t rows, const KvLayer& kv) {
-  return query_floats(rows, kv) + rows * (kSpanTokens + 1 + static_cast<std::int64_t>(sizeof(RowOffsets) / sizeof(float)));
-}
+// Floats of scratch for `rows` query rows.
+inline std::int64_t attend_scratch_floats(std::int64_t rows, const KvLayer& kv) { return plan_scratch(rows, kv).end; }
+
+// Copies a work item's queries into its scratch, as attend_span takes them from there.
+using PrepareQueriesKernel = void (*)(const KvLayer&, const AttendParams&, const QueryBlock&, float* scratch);
 
 // Computes span `span` for every row into `out`; a row that sees nothing of the span gets sum 0. The first row must see
 // something of it.
@@ -84,7 +124,8 @@ using AttendSpanKernel = void (*)(const KvLayer&, const AttendParams&, const Que
 using MergeSpansKernel = void (*)(std::int64_t rows, std::int64_t value_dim, const SpanState& state,
                                   const SpanState& next);
 
-// out[row] = values / (sum + the sink's weight) for all rows of the query block; `out` is laid out as its q.
+// out[row] = values / (sum + the sink's weight) for all rows of the query block; `out` is laid out as its q. Rotated
+// values are turned back, in `state`.
 using FinishAttendKernel = void (*)(const KvLayer&, const QueryBlock&, const SpanState& state, float* out);
 
 // One token's place in the cache.

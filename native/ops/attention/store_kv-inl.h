@@ -1,16 +1,7 @@
 // store_kv: rounds one token's keys and values to the cache's dtype. Compiled once per ISA inside its namespace; the
 // rounding rule and the layout are in kv_layout.h.
 
-inline constexpr std::int64_t kMaxKvHeadDim = 4096;
 inline constexpr float kMaxF16 = 65504.0F;
-
-// 16 of x[0..n) from `d` on; past the end the last one again.
-inline F32x16 load16_or_last(const float* x, std::int64_t d, std::int64_t n) {
-  if (n - d >= 16) return load16(x + d);
-  float tmp[16];
-  for (std::int64_t i = 0; i < 16; ++i) tmp[i] = x[std::min(d + i, n - 1)];
-  return load16(tmp);
-}
 
 // `x` held to the finite float16 numbers and rounded to one; NaN becomes the largest.
 inline float round_to_f16(float x, std::uint16_t* bits) {
@@ -30,101 +21,62 @@ inline std::uint16_t round_to_bf16(float x) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// One token's scale and minimum, stored at its place among the block's, and the codes they give.
-template <KvDtype kDtype>
-inline void quantize_head(const float* x, std::int64_t n, std::uint16_t* scales, std::int8_t* codes) {
-  F32x16 low = set16(x[0]);
-  F32x16 high = set16(x[0]);
+// Codes of x[0..n) for the given scale, without the code of 0, to `codes`; returns the squared error.
+inline float round_codes(const float* x, std::int64_t n, float scale, float lowest, float highest, float* codes) {
+  const V by = set1(scale);
+  const V inverse = set1(scale != 0.0F ? 1.0F / scale : 0.0F);
+  F32x16 error = zero16();
   for (std::int64_t d = 0; d < n; d += 16) {
-    const F32x16 a = load16_or_last(x, d, n);
     for (int i = 0; i < kParts; ++i) {
-      low.part[i] = min(low.part[i], a.part[i]);
-      high.part[i] = max(high.part[i], a.part[i]);
+      const V a = load(x + d + i * kLanes);
+      const V code = max(min(round(mul(a, inverse)), set1(highest)), set1(lowest));
+      store(codes + d + i * kLanes, code);
+      const V off = sub(a, mul(code, by));
+      error.part[i] = add(error.part[i], mul(off, off));
     }
   }
-  const float highest = max_lanes(high);
-  const float lowest = -max_lanes(map16([&](int i) { return sub(zero(), low.part[i]); }));
-  float minimum = 0.0F;
-  float scale;
-  if constexpr (has_minimum(kDtype)) {
-    minimum = round_to_f16(lowest, scales + kBlockTokens);
-    scale = round_to_f16((highest - minimum) / 15.0F, scales);
-  } else {
-    scale = round_to_f16(std::max(highest, -lowest) / 127.0F, scales);
-  }
-  const V inverse = set1(scale > 0.0F ? 1.0F / scale : 0.0F);
-  const V bottom = set1(has_minimum(kDtype) ? 0.0F : -127.0F);
-  const V top = set1(has_minimum(kDtype) ? 15.0F : 127.0F);
-  for (std::int64_t d = 0; d < n; d += 16) {
-    const F32x16 a = load16_or_last(x, d, n);
-    for (int i = 0; i < kParts; ++i) {
-      const V code = mul(sub(a.part[i], set1(minimum)), inverse);
-      store_i8(codes + d + i * kLanes, max(min(code, top), bottom));
-    }
-  }
+  return sum_lanes(error);
 }
 
-// Eight int4 codes as a word, the first in the lowest nibble.
-inline std::uint32_t pack_nibbles(const std::int8_t* codes) {
-  std::uint32_t word = 0;
-  for (int i = 0; i < 8; ++i) word |= static_cast<std::uint32_t>(codes[i] & 15) << (4 * i);
-  return word;
+// Codes of x[0..n) without the code of 0, for int8; writes the scale.
+inline void code_int8(const float* x, std::int64_t n, std::uint16_t* scale_bits, float* codes) {
+  V highest = zero();
+  for (std::int64_t d = 0; d < n; d += kLanes) highest = max(abs(load(x + d)), highest);
+  const float scale = round_to_f16(reduce_max(highest) / 127.0F, scale_bits);
+  round_codes(x, n, scale, -127.0F, 127.0F, codes);
 }
 
-// Writes the codes and scale of the center that a block's keys of one head get from those of the block before (null:
-// it becomes 0).
-inline void make_center(const KvLayer& kv, const std::uint8_t* keys_before, const std::uint8_t* center_before,
-                        std::uint8_t* center) {
-  float scale = 0.0F;
-  if (keys_before == nullptr) {
-    std::fill_n(center, kv.key_dim, std::uint8_t{0});
-    std::memcpy(center + kv.key_dim, &scale, 4);
-    return;
+// The x of largest magnitude, the positive one of two.
+inline float find_largest(const float* x, std::int64_t n) {
+  V above = zero();
+  V below = zero();
+  for (std::int64_t d = 0; d < n; d += kLanes) {
+    above = max(load(x + d), above);
+    below = max(sub(zero(), load(x + d)), below);
   }
-  const std::uint8_t* scales = scales_of(keys_before, kv.key_head_bytes, KvDtype::kI4);
-  float token_scales[16];
-  float minima[16];
-  store16(token_scales, load_scales(scales));
-  store16(minima, load_minima(scales));
-  float before;
-  std::memcpy(&before, center_before + kv.key_dim, 4);
-  float mean[kMaxKvHeadDim + 16];
-  float highest = 0.0F;
-  for (std::int64_t d = 0; d < kv.key_dim; ++d) {
-    const std::uint8_t* words = keys_before + d / 8 * 64;
-    float sum = 0.0F;
-    for (std::int64_t j = 0; j < kBlockTokens; ++j) {
-      const int code = words[j * 4 + d % 8 / 2] >> (d % 2 * 4) & 15;
-      sum = sum + (token_scales[j] * static_cast<float>(code) + minima[j]);
-    }
-    const auto offset = static_cast<float>(static_cast<std::int8_t>(center_before[d]));
-    mean[d] = before * offset + sum * 0.0625F;
-    highest = std::max(highest, std::fabs(mean[d]));
-  }
-  scale = highest / 127.0F;
-  const V inverse = set1(scale > 0.0F ? 1.0F / scale : 0.0F);
-  std::int8_t codes[16];
-  for (std::int64_t d = 0; d < kv.key_dim; d += 16) {
-    for (int i = 0; i < kParts; ++i) {
-      const V code = mul(load(mean + d + i * kLanes), inverse);
-      store_i8(codes + i * kLanes, max(min(code, set1(127.0F)), set1(-127.0F)));
-    }
-    std::memcpy(center + d, codes, 16);
-  }
-  std::memcpy(center + kv.key_dim, &scale, 4);
+  const float highest = reduce_max(above);
+  const float lowest = -reduce_max(below);
+  return highest >= -lowest ? highest : lowest;
 }
 
-// k as int4 keys are rounded: rotated, without the center.
-inline void center_keys(const KvLayer& kv, const std::uint8_t* center, const float* k, float* out) {
-  std::copy_n(k, kv.head_dim, out);
-  std::fill(out + kv.head_dim, out + kv.key_dim, 0.0F);
-  const std::int64_t run = kv.rotation_dims();
-  rotate_runs(out, kv.key_dim, run);
-  const float factor = 1.0F / static_cast<float>(run);
-  float scale;
-  std::memcpy(&scale, center + kv.key_dim, 4);
-  for (std::int64_t d = 0; d < kv.key_dim; ++d) {
-    out[d] = out[d] * factor - scale * static_cast<float>(static_cast<std::int8_t>(center[d]));
+// The same for int4: the best of a few scales.
+inline void code_int4(const float* x, std::int64_t n, int bits, std::uint16_t* scale_bits, float* codes) {
+  const float largest = find_largest(x, n);
+  const auto zero_at = static_cast<float>(zero_code(bits));
+  const auto try_factor = [&](float factor, std::uint16_t* scale_tried, float* out) {
+    const float scale = round_to_f16(factor * largest / -zero_at, scale_tried);
+    return round_codes(x, n, scale, -zero_at, zero_at - 1.0F, out);
+  };
+  float least = try_factor(1.0F, scale_bits, codes);
+  float tried[kMaxHeadDim];
+  for (const float factor : {0.95F, 0.9F, 0.85F, 0.8F, 0.75F}) {
+    std::uint16_t bits_tried;
+    const float error = try_factor(factor, &bits_tried, tried);
+    if (error < least) {
+      least = error;
+      *scale_bits = bits_tried;
+      std::copy_n(tried, n, codes);
+    }
   }
 }
 
@@ -132,46 +84,132 @@ inline void center_keys(const KvLayer& kv, const std::uint8_t* center, const flo
 struct HeadSlot {
   std::uint8_t* keys;
   std::uint8_t* values;
-  std::uint8_t* center;
+  std::uint16_t* key_scale;
+  std::uint16_t* value_scale;
+  std::uint8_t* center;  // codes, then a float16 scale
   std::int64_t slot;
 };
 
-inline HeadSlot find_head(const KvLayer& kv, std::int64_t block, std::int64_t head, std::int64_t slot) {
+inline HeadSlot find_head(const KvLayer& kv, std::int64_t block, std::int64_t slot, std::int64_t head) {
   std::uint8_t* base = kv.base + block * kv.block_bytes;
+  const std::int64_t scale_at = head * kv_scale_bytes(kv.dtype) + slot * 2;
   return {base + head * kv.key_head_bytes, base + kv.value_offset + head * kv.value_head_bytes,
+          reinterpret_cast<std::uint16_t*>(base + kv.key_scale_offset + scale_at),
+          reinterpret_cast<std::uint16_t*>(base + kv.value_scale_offset + scale_at),
           base + kv.center_offset + head * kv.center_head_bytes, slot};
 }
 
-template <KvDtype kDtype>
-inline void store_keys(const KvLayer& kv, const HeadSlot& at, const float* k) {
-  std::int8_t codes[kMaxKvHeadDim + 32];
-  auto* scales = reinterpret_cast<std::uint16_t*>(at.keys + kv.key_head_bytes - kv_scale_bytes(kDtype)) + at.slot;
-  quantize_head<kDtype>(k, has_center(kDtype) ? kv.key_dim : kv.head_dim, scales, codes);
-  if constexpr (kDtype == KvDtype::kI4) {
-    auto* words = reinterpret_cast<std::uint32_t*>(at.keys) + at.slot;
-    for (std::int64_t d = 0; d < kv.key_dim; d += 8) words[d / 8 * kBlockTokens] = pack_nibbles(codes + d);
-  } else {
-    for (std::int64_t d = 0; d < kv.head_dim; ++d) {
-      at.keys[d * kBlockTokens + at.slot] = static_cast<std::uint8_t>(codes[d]);
+// The center of a block as floats.
+inline void read_center(const KvLayer& kv, const std::uint8_t* center, float* out) {
+  std::uint16_t bits[kLanes] = {};
+  std::memcpy(bits, center + kv.key_dim / 2, 2);
+  float scale[kLanes];
+  store(scale, load_f16(bits));
+  for (std::int64_t d = 0; d < kv.key_dim; ++d) {
+    const int byte = center[d / kUnitDims * 16 + d % 16];
+    out[d] = scale[0] * static_cast<float>((d % kUnitDims < 16 ? byte & 15 : byte >> 4) - zero_code(4));
+  }
+}
+
+// Writes a block's center from the first slot of the block before (null: it becomes 0).
+inline void make_center(const KvLayer& kv, const HeadSlot* before, std::uint8_t* center) {
+  float mean[kMaxHeadDim];
+  float codes[kMaxHeadDim] = {};
+  std::uint16_t scale_bits = 0;
+  if (before != nullptr) {
+    float token_scales[kBlockTokens];
+    for (int i = 0; i < kParts; ++i) store(token_scales + i * kLanes, load_f16(before->key_scale + i * kLanes));
+    read_center(kv, before->center, mean);
+    for (std::int64_t d = 0; d < kv.key_dim; ++d) {
+      const std::uint8_t* unit = before->keys + d / kUnitDims * unit_bytes(5);
+      const std::int64_t step = d % kUnitDims / 4;
+      float sum = 0.0F;
+      for (std::int64_t j = 0; j < kBlockTokens; ++j) {
+        const std::int64_t at = j * 4 + d % 4;
+        const int low = unit[step % 4 * 64 + at] >> (step / 4 * 4) & 15;
+        const int fifth = unit[256 + at] >> step & 1;
+        sum = sum + token_scales[j] * static_cast<float>((low | fifth << 4) - zero_code(5));
+      }
+      mean[d] = mean[d] + sum * 0.0625F;
     }
+    const float scale = round_to_f16(find_largest(mean, kv.key_dim) / -8.0F, &scale_bits);
+    round_codes(mean, kv.key_dim, scale, -8.0F, 7.0F, codes);
+  }
+  for (std::int64_t i = 0; i < kv.key_dim / 2; ++i) {
+    const float* pair = codes + i / 16 * kUnitDims + i % 16;
+    const int low = static_cast<int>(pair[0]) + zero_code(4);
+    const int high = static_cast<int>(pair[16]) + zero_code(4);
+    center[i] = static_cast<std::uint8_t>(low | high << 4);
+  }
+  std::memcpy(center + kv.key_dim / 2, &scale_bits, 2);
+}
+
+// The codes of x [head_dim], padded to `dim`, rotated, and less the center unless null; writes the scale.
+template <KvDtype kDtype>
+inline void code_head(const KvLayer& kv, const float* x, std::int64_t dim, int bits, const std::uint8_t* center,
+                      std::uint16_t* scale_bits, std::uint8_t* codes) {
+  float turned[kMaxHeadDim];
+  float rounded[kMaxHeadDim];
+  std::copy_n(x, kv.head_dim, turned);
+  std::fill(turned + kv.head_dim, turned + dim, 0.0F);
+  rotate_runs(turned, dim);
+  const V factor = set1(1.0F / static_cast<float>(rotation_dims(dim)));
+  for (std::int64_t d = 0; d < dim; d += kLanes) store(turned + d, mul(load(turned + d), factor));
+  if constexpr (has_center(kDtype)) {
+    if (center != nullptr) {
+      read_center(kv, center, rounded);
+      for (std::int64_t d = 0; d < dim; d += kLanes) store(turned + d, sub(load(turned + d), load(rounded + d)));
+    }
+    code_int4(turned, dim, bits, scale_bits, rounded);
+  } else {
+    code_int8(turned, dim, scale_bits, rounded);
+  }
+  for (std::int64_t d = 0; d < dim; d += kLanes) {
+    std::int8_t bytes[kLanes];
+    store_i8(bytes, load(rounded + d));
+    for (int i = 0; i < kLanes; ++i) codes[d + i] = static_cast<std::uint8_t>(bytes[i] + zero_code(bits));
   }
 }
 
 template <KvDtype kDtype>
-inline void store_values(const KvLayer& kv, const HeadSlot& at, const float* v) {
-  std::int8_t codes[kMaxKvHeadDim + 32];
-  auto* scales = reinterpret_cast<std::uint16_t*>(at.values + kv.value_head_bytes - kv_scale_bytes(kDtype)) + at.slot;
-  quantize_head<kDtype>(v, kv.head_dim, scales, codes);
-  std::uint8_t* token = at.values + at.slot * kv_bytes(kDtype, kv.value_dim);
-  if constexpr (kDtype == KvDtype::kI4) {
-    std::fill_n(codes + kv.head_dim, 32, std::int8_t{0});
-    for (std::int64_t d = 0; d < kv.value_dim; d += 32) {
-      for (std::int64_t i = 0; i < 16; ++i) {
-        token[d / 2 + i] = static_cast<std::uint8_t>(codes[d + i] | codes[d + 16 + i] << 4);
+inline void store_key_codes(const KvLayer& kv, const HeadSlot& at, const float* k) {
+  constexpr int kBits = key_bits(kDtype);
+  std::uint8_t all[kMaxHeadDim];
+  code_head<kDtype>(kv, k, kv.key_dim, kBits, at.center, at.key_scale, all);
+  for (std::int64_t u = 0; u * kUnitDims < kv.key_dim; ++u) {
+    const std::uint8_t* codes = all + u * kUnitDims;
+    std::uint8_t* unit = at.keys + u * unit_bytes(kBits) + at.slot * 4;
+    if constexpr (kBits == 8) {
+      for (std::int64_t i = 0; i < 8; ++i) std::copy_n(codes + i * 4, 4, unit + i * 64);
+      continue;
+    }
+    std::uint8_t fifth[4] = {};
+    for (std::int64_t i = 0; i < 16; ++i) {
+      unit[i / 4 * 64 + i % 4] = static_cast<std::uint8_t>((codes[i] & 15) | codes[16 + i] << 4);
+    }
+    for (std::int64_t i = 0; i < kUnitDims; ++i) {
+      fifth[i % 4] = static_cast<std::uint8_t>(fifth[i % 4] | codes[i] >> 4 << (i / 4));
+    }
+    std::copy_n(fifth, 4, unit + 256);
+  }
+}
+
+template <KvDtype kDtype>
+inline void store_value_codes(const KvLayer& kv, const HeadSlot& at, const float* v) {
+  constexpr int kBits = value_bits(kDtype);
+  std::uint8_t all[kMaxHeadDim];
+  code_head<kDtype>(kv, v, kv.value_dim, kBits, nullptr, at.value_scale, all);
+  for (std::int64_t u = 0; u * kUnitDims < kv.value_dim; ++u) {
+    const std::uint8_t* codes = all + u * kUnitDims;
+    std::uint8_t* unit = at.values + u * unit_bytes(kBits) + at.slot / 4 * 64 + at.slot % 4;
+    for (std::int64_t i = 0; i < 16; ++i) {
+      if constexpr (kBits == 4) {
+        unit[i * 4] = static_cast<std::uint8_t>(codes[i] | codes[16 + i] << 4);
+      } else {
+        unit[i * 4] = codes[i];
+        unit[256 + i * 4] = codes[16 + i];
       }
     }
-  } else {
-    std::copy_n(reinterpret_cast<const std::uint8_t*>(codes), kv.head_dim, token);
   }
 }
 
@@ -210,19 +248,14 @@ inline void store_floats(const KvLayer& kv, const HeadSlot& at, const float* k, 
 
 template <KvDtype kDtype>
 inline void store_head(const KvLayer& kv, const KvSlot& slot, std::int64_t head, const float* k, const float* v) {
-  const HeadSlot at = find_head(kv, slot.block, head, slot.slot);
-  if constexpr (has_center(kDtype)) {
-    if (slot.slot == 0) {
-      const HeadSlot before = find_head(kv, std::max<std::int64_t>(slot.block_before, 0), head, 0);
-      make_center(kv, slot.block_before < 0 ? nullptr : before.keys, before.center, at.center);
+  const HeadSlot at = find_head(kv, slot.block, slot.slot, head);
+  if constexpr (is_coded(kDtype)) {
+    if (has_center(kDtype) && slot.slot == 0) {
+      const HeadSlot before = find_head(kv, std::max<std::int64_t>(slot.block_before, 0), 0, head);
+      make_center(kv, slot.block_before < 0 ? nullptr : &before, at.center);
     }
-    float centered[kMaxKvHeadDim];
-    center_keys(kv, at.center, k, centered);
-    store_keys<kDtype>(kv, at, centered);
-    store_values<kDtype>(kv, at, v);
-  } else if constexpr (has_scale(kDtype)) {
-    store_keys<kDtype>(kv, at, k);
-    store_values<kDtype>(kv, at, v);
+    store_key_codes<kDtype>(kv, at, k);
+    store_value_codes<kDtype>(kv, at, v);
   } else {
     store_floats<kDtype>(kv, at, k, v);
   }

@@ -2,6 +2,12 @@
 
 // --- activations -----------------------------------------------------------------------------------------------------
 
+// Where group `unit` of a token lies, counted in groups.
+inline std::int64_t find_acts(const QuantActs& a, std::int64_t token, std::int64_t unit) {
+  const std::int64_t first = token / kActTokens * kActTokens * (a.cols / kUnitCols);
+  return first + unit * a.block_tokens + token % kActTokens;
+}
+
 // Rounds 16 floats to int8 at q and returns their sum, integral unless a lane is NaN.
 inline float quantize16(const F32x16& x, V inverse, std::int8_t* q) {
   V sum = zero();
@@ -14,23 +20,23 @@ inline float quantize16(const F32x16& x, V inverse, std::int8_t* q) {
 }
 
 inline void quantize_row(const float* x, std::int64_t token, const QuantActs& out) {
-  const std::int64_t cols = out.cols;
-  std::int8_t* q = out.q + token * cols;
-  for (std::int64_t g = 0; g < cols / 32; ++g) {
+  const std::int64_t first_at = find_acts(out, token, 0);
+  for (std::int64_t g = 0; g < out.cols / 32; ++g) {
+    const std::int64_t at = first_at + g * out.block_tokens;
+    std::int8_t* q = out.q + at * 32;
     const F32x16 low = load16(x + g * 32);
     const F32x16 high = load16(x + g * 32 + 16);
     const F32x16 magnitude = map16([&](int i) { return max(abs(low.part[i]), abs(high.part[i])); });
     const float amax = max_lanes(magnitude);
     // Below, the quotient would be infinite or close to it; the group then counts as zeros.
     const float inverse = amax > 1e-36F ? 127.0F / amax : 0.0F;
-    const float first = quantize16(low, set1(inverse), q + g * 32);
-    const float second = quantize16(high, set1(inverse), q + g * 32 + 16);
+    const float low_sum = quantize16(low, set1(inverse), q);
+    const float high_sum = quantize16(high, set1(inverse), q + 16);
     // NaN and infinity in a row must come out as NaN, not as some number.
-    const bool is_finite = std::abs(first + second) < 1e6F && amax <= std::numeric_limits<float>::max();
+    const bool is_finite = std::abs(low_sum + high_sum) < 1e6F && amax <= std::numeric_limits<float>::max();
     const float scale = is_finite ? amax / 127.0F : std::numeric_limits<float>::quiet_NaN();
-    const std::int32_t sum_first = is_finite ? static_cast<std::int32_t>(first) : 0;
-    const std::int32_t sum_second = is_finite ? static_cast<std::int32_t>(second) : 0;
-    const std::int64_t at = token * (cols / 32) + g;
+    const std::int32_t sum_first = is_finite ? static_cast<std::int32_t>(low_sum) : 0;
+    const std::int32_t sum_second = is_finite ? static_cast<std::int32_t>(high_sum) : 0;
     out.scale[at] = scale;
     out.sum16[2 * at] = sum_first;
     out.sum16[2 * at + 1] = sum_second;
@@ -76,6 +82,19 @@ inline void run_blocks(const Kernel& kernel, std::int64_t token, std::int64_t en
   if constexpr (kTokens > 1) run_blocks<kTokens / 2>(kernel, token, end);
 }
 
+// The same where tokens must not lie in two blocks of activations.
+template <typename Kernel>
+inline void run_act_blocks(const Kernel& kernel, std::int64_t token, std::int64_t end) {
+  while (token < end) {
+    const std::int64_t stop = std::min(end, (token / kActTokens + 1) * kActTokens);
+    run_blocks<kMaxTokenBlock>(kernel, token, stop);
+    token = stop;
+  }
+}
+
+// Activations that stay in the second-level cache while tiles of weights pass over them.
+inline constexpr std::int64_t kLinearChunkBytes = 256 * 1024;
+
 // Units whose unpacked codes are kept for all token blocks of a tile: 8192 inputs, 128 KB of the second-level cache.
 inline constexpr std::int64_t kMaxStripUnits = 256;
 
@@ -94,18 +113,14 @@ struct AffineRows {
   int half;
   const Code* strip;
 
-  // One group of one unit for one token. `kG` is the group within the unit.
+  // One group of one unit for one token, whose activations are at `at`. `kG` is the group within the unit.
   template <int kG>
-  static inline V add_group(V acc, const Code (&codes)[8], V scale, V min, const QuantActs& a, std::int64_t token,
-                            std::int64_t unit) {
-    const std::int64_t units = a.cols / kUnitCols;
-    const std::int64_t at = token * units + unit;
+  static inline V add_group(V acc, const Code (&codes)[8], V scale, V min, const QuantActs& a, std::int64_t at) {
     constexpr int kSteps = 8 / kGroupsPerUnit;
     const std::int64_t at_group = at * kGroupsPerUnit + kG;
     const std::int32_t* sums = kGroup == 32 ? a.sum32 : a.sum16;
     const IV start = kZero == 0 ? iset1(0) : iset1(-kZero * sums[at_group]);
-    const IV product =
-        dot<kBits, kG * kSteps, (kG + 1) * kSteps>(start, codes, a.q + token * a.cols + unit * kUnitCols);
+    const IV product = dot<kBits, kG * kSteps, (kG + 1) * kSteps>(start, codes, a.q + at * kUnitCols);
     acc = fma(to_f32(product), mul(scale, set1(a.scale[at])), acc);
     if constexpr (kF.has_min) {
       const float* scaled = kGroup == 32 ? a.scaled_sum32 : a.scaled_sum16;
@@ -127,7 +142,8 @@ struct AffineRows {
     V acc[kTokens];
 #pragma GCC unroll 16
     for (int t = 0; t < kTokens; ++t) acc[t] = zero();
-    for (std::int64_t unit = 0; unit < units; ++unit) {
+    std::int64_t at = find_acts(a, token, 0);
+    for (std::int64_t unit = 0; unit < units; ++unit, at += a.block_tokens) {
       Code codes[8];
       if constexpr (kHasStrip) {
 #pragma GCC unroll 8
@@ -147,9 +163,9 @@ struct AffineRows {
       }
 #pragma GCC unroll 16
       for (int t = 0; t < kTokens; ++t) {
-        acc[t] = add_group<0>(acc[t], codes, scale[0], min[0], a, token + t, unit);
+        acc[t] = add_group<0>(acc[t], codes, scale[0], min[0], a, at + t);
         if constexpr (kGroupsPerUnit == 2) {
-          acc[t] = add_group<1>(acc[t], codes, scale[1], min[1], a, token + t, unit);
+          acc[t] = add_group<1>(acc[t], codes, scale[1], min[1], a, at + t);
         }
       }
     }
@@ -172,7 +188,7 @@ struct Affine {
       load_codes<kBits>(args.weight->codes(tile) + unit * 64 * kBits, half, codes);
       for (int i = 0; i < 8; ++i) strip[unit * 8 + i] = codes[i];
     }
-    run_blocks<kMaxTokenBlock>(AffineRows<kFormat, true>{args, tile, half, strip}, token_begin, token_end);
+    run_act_blocks(AffineRows<kFormat, true>{args, tile, half, strip}, token_begin, token_end);
   }
 
   static void run(const LinearArgs& args, std::int64_t tile_begin, std::int64_t tile_end, std::int64_t token_begin,
@@ -185,7 +201,7 @@ struct Affine {
             continue;
           }
         }
-        run_blocks<kMaxTokenBlock>(AffineRows<kFormat, false>{args, tile, half, nullptr}, token_begin, token_end);
+        run_act_blocks(AffineRows<kFormat, false>{args, tile, half, nullptr}, token_begin, token_end);
       }
     }
   }

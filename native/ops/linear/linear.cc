@@ -1,5 +1,7 @@
 #include "ops/linear/linear.h"
 
+#include <algorithm>
+
 namespace pelton {
 
 namespace {
@@ -10,8 +12,12 @@ struct Sizes {
   std::size_t q, per32, per16;
 };
 
+std::int64_t get_block_tokens(std::int64_t num_tokens) { return std::min(num_tokens, kActTokens); }
+
 Sizes get_sizes(std::int64_t num_tokens, std::int64_t cols) {
-  const auto n = static_cast<std::size_t>(num_tokens * cols);
+  const std::int64_t block_tokens = std::max<std::int64_t>(get_block_tokens(num_tokens), 1);
+  const std::int64_t num_blocks = (num_tokens + block_tokens - 1) / block_tokens;
+  const auto n = static_cast<std::size_t>(num_blocks * block_tokens * cols);
   return {align64(n), align64(n / 32 * 4), align64(n / 16 * 4)};
 }
 
@@ -26,6 +32,7 @@ QuantActs place_quant_acts(std::uint8_t* memory, std::int64_t num_tokens, std::i
   const Sizes s = get_sizes(num_tokens, cols);
   QuantActs acts;
   acts.cols = cols;
+  acts.block_tokens = get_block_tokens(num_tokens);
   auto take = [&memory](std::size_t n) {
     std::uint8_t* p = memory;
     memory += n;

@@ -13,16 +13,22 @@
 
 namespace pelton {
 
-// Activations of T tokens, quantised per token and group of 32 inputs: x = scale * q. All arrays are row-major over
-// tokens; `sum16` and `sum32` are sums of q over 16 and 32 inputs, `scaled_sum16/32` the same times the scale.
+// Tokens whose activations lie side by side: as many as the widest kernel takes at once.
+inline constexpr std::int64_t kActTokens = 16;
+
+// Activations of T tokens, quantised per token and group of 32 inputs: x = scale * q. All arrays hold blocks of up to
+// kActTokens tokens, and in a block [cols/32, block_tokens, ...]: what a kernel needs of a block's tokens for one group
+// is one piece of memory. `sum16` and `sum32` are sums of q over 16 and 32 inputs, `scaled_sum16/32` the same times the
+// scale.
 struct QuantActs {
   std::int64_t cols = 0;
-  std::int8_t* q = nullptr;             // [T, cols]
-  float* scale = nullptr;               // [T, cols/32]
-  std::int32_t* sum16 = nullptr;        // [T, cols/16]
-  std::int32_t* sum32 = nullptr;        // [T, cols/32]
-  float* scaled_sum16 = nullptr;        // [T, cols/16]
-  float* scaled_sum32 = nullptr;        // [T, cols/32]
+  std::int64_t block_tokens = 0;        // min(T, kActTokens); the last block has as many, used or not
+  std::int8_t* q = nullptr;             // [blocks, cols/32, block_tokens, 32]
+  float* scale = nullptr;               // [blocks, cols/32, block_tokens]
+  std::int32_t* sum16 = nullptr;        // [blocks, cols/32, block_tokens, 2]
+  std::int32_t* sum32 = nullptr;        // [blocks, cols/32, block_tokens]
+  float* scaled_sum16 = nullptr;        // [blocks, cols/32, block_tokens, 2]
+  float* scaled_sum32 = nullptr;        // [blocks, cols/32, block_tokens]
 };
 
 // Bytes that QuantActs needs for `num_tokens` tokens of `cols` inputs (a multiple of 32).

@@ -20,9 +20,11 @@ from pelton.core.errors import InvalidParameterError
 # Command -> module in this folder; the function in it has the command's name.
 COMMANDS = {
     "run": "pelton.cli.run",
+    "serve": "pelton.cli.serve",
     "bench": "pelton.cli.bench",
     "bench engine": "pelton.cli.bench_engine",
     "bench machine": "pelton.cli.bench_machine",
+    "bench serve": "pelton.cli.bench_serve",
     "perplexity": "pelton.cli.perplexity",
     "tokenize": "pelton.cli.tokenize",
     "pull": "pelton.cli.pull",

@@ -6,6 +6,7 @@ cost more time than parsing a command line, and bad values must be refused befor
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from pelton.cli.terminal import ProgressBar
 from pelton.core.config import EngineConfig, read_environment
 
 if TYPE_CHECKING:
+    from pelton.engine.async_engine import AsyncEngine
     from pelton.engine.llm import LLM
     from pelton.loading.pull import ProgressCallback
     from pelton.text.tokenizer import Tokenizer
@@ -74,6 +76,16 @@ def load_llm(reference: str | None, config: EngineConfig, progress: ProgressCall
     from pelton.engine.llm import LLM
 
     return LLM(reference, config, progress=progress)
+
+
+def open_async_engine(reference: str | None, config: EngineConfig) -> AsyncEngine:
+    """Load a model (fetching it if need be) for a server, which closes the engine at its end; raises as `open_llm`."""
+    from pelton.engine.async_engine import AsyncEngine
+
+    with ProgressBar(_describe_pull(reference), is_bytes=True) as bar:
+        engine = AsyncEngine(reference, config, progress=bar.update)
+        asyncio.run(engine.start())
+    return engine
 
 
 def find_model(reference: str | None) -> Path:

@@ -48,6 +48,11 @@ def make_output_error(error: OSError) -> OutputClosedError:
     return OutputClosedError(f"standard output: {error.strerror or error}; allowed: a place with room for the output")
 
 
+def get_stdout() -> TextIO | None:
+    """Standard output for a writer of many lines; None if there is none."""
+    return sys.stdout
+
+
 def silence_stdout() -> None:
     """Point standard output at nothing, so that the interpreter's last flush cannot complain."""
     with contextlib.suppress(OSError, ValueError, AttributeError):

@@ -1,7 +1,7 @@
 """The oracle: every op at once in NumPy float32, slow and obvious. The place to read what an op means.
 
 Weights are dequantised, activations are not quantised. K and V are rounded to the cache's dtype before attention
-uses them, as everywhere in Pelton. Entry point: `run_reference`.
+uses them, and queries to what meets them, as everywhere in Pelton. Entry point: `run_reference`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pelton.compute.batch import Batch
-from pelton.compute.kv_rounding import round_keys, round_values
+from pelton.compute.kv_rounding import round_keys, round_queries, round_values
 from pelton.compute.ops import AttendSpec, FloatArray, Weight
 from pelton.compute.rope import compute_rope_table
 from pelton.core.model_config import RopeConfig
@@ -76,8 +76,11 @@ class ReferenceOps:
             keys = round_keys(self._store(self._cache.keys, k[rows], spec, s), self._cache.kv_dtype)
             values = round_values(self._store(self._cache.values, v[rows], spec, s), self._cache.kv_dtype)
             flat = (len(keys), k.shape[1])
+            queries = round_queries(
+                (q[rows] * np.float32(spec.scale)).reshape(-1, spec.num_heads, spec.head_dim), self._cache.kv_dtype
+            ).reshape(-1, q.shape[1])
             out[rows] = _attend_sequence(
-                q[rows], keys.reshape(flat), values.reshape(flat), self._batch.positions[rows], spec
+                queries, keys.reshape(flat), values.reshape(flat), self._batch.positions[rows], spec
             )
         return out
 
@@ -97,7 +100,7 @@ class ReferenceOps:
 def _attend_sequence(
     q: FloatArray, keys: FloatArray, values: FloatArray, positions: np.ndarray, spec: AttendSpec
 ) -> FloatArray:
-    """Attention of one sequence: q [n, heads * d] over keys and values [context, kv_heads * d]."""
+    """Attention of one sequence: scaled q [n, heads * d] over keys and values [context, kv_heads * d]."""
     group = spec.num_heads // spec.num_kv_heads
     distance = positions[:, None] - np.arange(len(keys))[None, :]
     hidden = distance < 0
@@ -107,7 +110,7 @@ def _attend_sequence(
     for head in range(spec.num_heads):
         mine = slice(head * spec.head_dim, (head + 1) * spec.head_dim)
         shared = slice(head // group * spec.head_dim, (head // group + 1) * spec.head_dim)
-        scores = (q[:, mine].astype(np.float64) * spec.scale) @ keys[:, shared].T
+        scores = q[:, mine].astype(np.float64) @ keys[:, shared].T
         if spec.softcap is not None:
             scores = spec.softcap * np.tanh(scores / spec.softcap)
         scores[hidden] = -np.inf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pelton.core.errors import InvalidParameterError
@@ -13,7 +13,7 @@ from pelton.core.fields import check_number_types, option, validate_options
 from pelton.core.memory_size import parse_memory_size
 
 # All that Pelton has kernels for; the native module says which of them this machine and this build have.
-ISA_NAMES = ("scalar", "avx2", "avx_vnni", "avx512", "neon")
+ISA_NAMES = ("scalar", "avx2", "avx_vnni", "avx512", "amx", "neon")
 KV_CACHE_DTYPES = ("f16", "bf16", "f32", "int8", "int4")
 SCHEDULING_POLICIES = ("fcfs", "fair")
 
@@ -37,8 +37,8 @@ class EngineConfig:
     max_num_seqs: int = option(256, "Most requests computed in one step.", minimum=1, maximum=4096)
     max_step_ms: float | None = option(
         None,
-        "While tokens are generated, prompts get as many tokens a step as keep it about this short; unset takes twice "
-        "the time of a step without prompts, and no limit where a whole batch is waited for.",
+        "While tokens are generated, prompts get as many tokens a step as keep it about this short; unset takes 2.5 "
+        "times that of a step without prompts, at least 20, and no limit where a whole batch is waited for.",
         minimum=0.0,
         exclusive_minimum=True,
         maximum=3_600_000.0,
@@ -107,10 +107,12 @@ class Environment:
     isa: str | None
     is_debug: bool
     cache_dir: Path
+    api_keys: str | None = field(default=None, repr=False)  # secrets: not for logs
 
 
 def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
-    """Read PELTON_ISA, PELTON_DEBUG and PELTON_CACHE (else XDG_CACHE_HOME/pelton, else ~/.cache/pelton).
+    """Read PELTON_ISA, PELTON_DEBUG, PELTON_API_KEYS, and PELTON_CACHE, else XDG_CACHE_HOME/pelton, else
+    ~/.cache/pelton.
 
     Raises `InvalidParameterError` for an unknown PELTON_ISA.
     """
@@ -124,7 +126,8 @@ def read_environment(variables: Mapping[str, str] | None = None) -> Environment:
         cache_dir = Path(env["XDG_CACHE_HOME"]) / "pelton"
     else:
         cache_dir = Path.home() / ".cache" / "pelton"
-    return Environment(isa=isa, is_debug=read_is_debug(env), cache_dir=cache_dir)
+    api_keys = env.get("PELTON_API_KEYS") or None
+    return Environment(isa=isa, is_debug=read_is_debug(env), cache_dir=cache_dir, api_keys=api_keys)
 
 
 def read_is_debug(variables: Mapping[str, str] | None = None) -> bool:

@@ -14,7 +14,16 @@
     ├── EngineBusyError         an engine for one caller at a time was called while it was working
     ├── EngineOverloadedError   the queue is full; says when to try again
     ├── CacheFileError          a saved prefix cache that is damaged, hostile or of another model
-    └── EngineDeadError         the engine can no longer run requests
+    ├── EngineDeadError         the engine can no longer run requests
+    └── ServerError             a request that a server refuses or ends
+        ├── MalformedRequestError   a body that is not what the endpoint takes
+        ├── AuthenticationError     no API key, or an unknown one
+        ├── ForbiddenOriginError    a web page of another origin
+        ├── RateLimitError          a caller that used its allowance of requests or tokens up
+        ├── RequestTooLargeError    a body longer than allowed
+        ├── ServerClosingError      the server is shutting down
+        ├── RequestTimeoutError     a request that ran longer than the server allows
+        └── GenerationError         a request that failed in the engine while others went on
 
 A message names the input, the value found and what is allowed. Anything that is not a PeltonError is a bug.
 """
@@ -103,3 +112,48 @@ class CacheFileError(PeltonError):
 
 class EngineDeadError(PeltonError):
     """The engine stopped because of an internal failure and cannot run further requests."""
+
+
+class ServerError(PeltonError):
+    """A server refuses or ends a request, and says why."""
+
+
+class MalformedRequestError(ServerError):
+    """A body that is not JSON, or not the JSON the endpoint takes; `parameter` names the field if one is at fault."""
+
+    def __init__(self, message: str, parameter: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+        self.code = code
+
+
+class AuthenticationError(ServerError):
+    """The request has no API key, or one the server does not know."""
+
+
+class ForbiddenOriginError(ServerError):
+    """A web page of an origin that is not allowed sent the request."""
+
+
+class RateLimitError(ServerError):
+    """The caller used its allowance up; it may come again after `retry_after_s` seconds."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class RequestTooLargeError(ServerError):
+    """The body of the request is longer than the server takes."""
+
+
+class ServerClosingError(ServerError):
+    """The server is shutting down and takes no new requests."""
+
+
+class RequestTimeoutError(ServerError):
+    """The request ran longer than the server allows."""
+
+
+class GenerationError(ServerError):
+    """The request failed in the engine; other requests are not concerned."""

@@ -20,11 +20,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from pelton.core.config import EngineConfig
-from pelton.core.errors import EngineDeadError
+from pelton.core.embedding import EmbeddingParams
+from pelton.core.errors import EngineDeadError, InvalidParameterError
 from pelton.core.model_config import ModelConfig
 from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
 from pelton.engine.core import EngineCore
+from pelton.engine.embedder import Embedder, EmbeddingResult
 from pelton.engine.engine_thread import EngineThread
 from pelton.engine.output_stream import OutputStream
 from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config
@@ -32,6 +34,7 @@ from pelton.engine.prepare import PreparedRequest, RequestPreparer
 from pelton.engine.prompts import Message, Prompt, PromptEncoder
 from pelton.engine.requests import RequestTable
 from pelton.engine.stats import EngineStats
+from pelton.text.chat_template import ChatTemplate
 from pelton.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -126,9 +129,24 @@ class AsyncEngine:
         return self._require_loaded().parts.tokenizer
 
     @property
+    def isa(self) -> str:
+        """Instruction set of the kernels."""
+        return self._require_loaded().parts.runner.isa
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """Chat template of the model; None if it has none."""
+        return self._require_loaded().parts.chat_template
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether `chat` works with this model."""
         return self._require_loaded().parts.chat_template is not None
+
+    @property
+    def model_path(self) -> Path | None:
+        """File of the weights, if there is one."""
+        return self._require_loaded().parts.model_path
 
     @property
     def context_length(self) -> int:
@@ -198,6 +216,37 @@ class AsyncEngine:
         """Text of token ids; control tokens add nothing. Raises `InvalidParameterError` for an unknown id."""
         tokenizer = (await self._get_loaded()).parts.tokenizer
         return await self._run(lambda: tokenizer.decode(token_ids))
+
+    async def embed(
+        self,
+        prompts: Sequence[Prompt],
+        params: EmbeddingParams | None = None,
+        *,
+        name: str = "prompts",
+        max_prompt_tokens: int | None = None,
+    ) -> EmbeddingResult:
+        """Vectors of texts or token ids, in their order; the same bits whatever runs beside them.
+
+        They are computed in chunks between the steps of requests. Errors call the list `name`. Raises what `generate`
+        raises, `InvalidParameterError` also for an empty list and for a prompt of more than `max_prompt_tokens` tokens.
+        Cancelling drops what is not computed.
+        """
+        loaded = await self._get_loaded()
+        encoder = loaded.preparer.encoder
+        if not prompts:
+            raise InvalidParameterError(name, list(prompts), "at least one text or list of token ids")
+        names = [name] if len(prompts) == 1 else [f"{name}[{i}]" for i in range(len(prompts))]
+
+        def encode() -> list[tuple[int, ...]]:
+            texts = [encoder.encode(prompt, each).token_ids for prompt, each in zip(prompts, names, strict=True)]
+            for text, each in zip(texts, names, strict=True):
+                if max_prompt_tokens is not None and len(text) > max_prompt_tokens:
+                    raise InvalidParameterError(
+                        f"number of tokens of {each}", len(text), f"at most {max_prompt_tokens}"
+                    )
+            return texts
+
+        return await loaded.embedder.embed(await self._run(encode), params or EmbeddingParams())
 
     async def save_prefix_cache(self, path: str | Path) -> int:
         """What `LLM.save_prefix_cache` does; no step is computed meanwhile."""
@@ -280,6 +329,7 @@ class _LoadedEngine:
             self.core = EngineCore(runner, config)
             table = RequestTable(self.core, parts.tokenizer, context_length=self.context_length, load_ms=parts.load_ms)
             self.thread = EngineThread(table, config)
+            self.embedder = Embedder(runner, self.thread, config, lambda: table.has_unfinished)
             self.thread.start()
         except BaseException:
             parts.runner.close()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pelton.core.config import EngineConfig
+from pelton.core.embedding import TextChunk
 from pelton.core.errors import PeltonError
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_cost import NodeTime
@@ -51,6 +52,16 @@ class Runner(Protocol):
 
     def score(self, token_ids: Sequence[int], first: int) -> npt.NDArray[np.float64]:
         """Log-probabilities of `token_ids[first:]`, each given all tokens before it."""
+
+    @property
+    def num_embedding_blocks(self) -> int:
+        """Blocks for the K/V of texts to embed, apart from the KV cache."""
+
+    def compute_hidden_states(self, chunks: Sequence[TextChunk]) -> npt.NDArray[np.float32]:
+        """Hidden states of all tokens of `chunks`, [T, hidden], valid until the next call."""
+
+    def end_hidden_states(self) -> None:
+        """Give back the memory that `compute_hidden_states` holds between calls."""
 
     def get_block(self, block_id: int) -> bytes:
         """K/V of a block, equally many bytes for each."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,6 +61,7 @@ class EngineThread:
         self._death: BaseException | None = None
         # All below belongs to the thread.
         self._queues: dict[str, OutputQueue] = {}
+        self._unhandled: deque[_Arrival | _Abort | _Call] = deque()
         self._num_started = (0, 0)
         self._stats = EngineStats()
         self._thread = threading.Thread(target=self._run_guarded, name="pelton-engine", daemon=True)
@@ -111,6 +113,14 @@ class EngineThread:
             self._inbox.append(_Call(work, cancel))
             self._condition.notify_all()
 
+    def call_again(self, work: Callable[[], None], cancel: Callable[[], object]) -> None:
+        """As `call`, for work that goes on: a thread that drains does it too."""
+        with self._condition:
+            if self._is_closing:
+                self._check_alive()
+            self._inbox.append(_Call(work, cancel))
+            self._condition.notify_all()
+
     def close(self, *, drain: bool = False) -> None:
         """End the thread and wait for it: after all requests if `drain`, else at once, which fails them.
 
@@ -154,7 +164,7 @@ class EngineThread:
             messages = self._take_messages()
             if messages is None:
                 return
-            waiters = [waiter for message in messages if (waiter := self._handle(message)) is not None]
+            waiters = self._handle_all(messages)
             if self._table.has_unfinished:
                 for key, output in self._table.step(isolates_errors=True):
                     waiter = self._deliver(key, output)
@@ -164,6 +174,17 @@ class EngineThread:
             # In this order: who has its result finds figures that contain it.
             self._stats = self._table.make_stats()
             wake_all(waiters)
+
+    def _handle_all(self, messages: list[_Arrival | _Abort | _Call]) -> list[Waiter]:
+        # A message leaves `_unhandled` when it is done with: nobody may wait for one that was lost with the thread.
+        self._unhandled.extend(messages)
+        waiters = []
+        while self._unhandled:
+            waiter = self._handle(self._unhandled[0])
+            self._unhandled.popleft()
+            if waiter is not None:
+                waiters.append(waiter)
+        return waiters
 
     def _take_messages(self) -> list[_Arrival | _Abort | _Call] | None:
         """Wait for something to do; None when the thread must end."""
@@ -215,7 +236,7 @@ class EngineThread:
         with self._condition:
             self._death = cause
             self._is_closing = True
-            inbox, self._inbox = self._inbox, []
+            inbox, self._inbox = [*self._unhandled, *self._inbox], []
         queues = [*self._queues.values(), *(message.queue for message in inbox if isinstance(message, _Arrival))]
         self._queues.clear()
         for message in inbox:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pelton.core.config import EngineConfig
+from pelton.core.embedding import EmbeddingParams
 from pelton.core.errors import ContextLengthError, EngineBusyError, EngineDeadError, InvalidParameterError
 from pelton.core.outputs import GenerationResult, RequestOutput
 from pelton.core.request_options import RequestOptions
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 ParamsArgument = SamplingParams | Iterable[SamplingParams] | None
 # How many requests may be unfinished or wait for their turn to be yielded, per request of a full batch.
 _WINDOW_FACTOR = 4
+
+
+# Tokens of texts to embed that are computed at once.
+_EMBEDDING_CHUNK = 512
 
 
 class LLM:
@@ -253,6 +258,31 @@ class LLM:
             self._check_open()
             self._core.clear_prefix_cache()
             return self.runner.score(checked, first)
+
+    def embed(
+        self, prompts: str | Sequence[str] | Sequence[Sequence[int]], params: EmbeddingParams | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of texts or lists of token ids, made of their final hidden states: [n, hidden] f32.
+
+        A vector does not depend on the other prompts. Raises as `generate` does.
+        """
+        # Here and not above: NumPy is for those who use it.
+        import numpy as np
+
+        from pelton.engine.embedding import EmbeddingQueue, EmbeddingRequest
+
+        self._check_open()
+        encode = self._preparer.encoder.encode
+        texts = [encode(prompt, f"prompts[{i}]").token_ids for i, prompt in enumerate(list_prompts(prompts))]
+        request = EmbeddingRequest(texts, EmbeddingParams() if params is None else params)
+        queue = EmbeddingQueue(self.runner)
+        queue.add(request)
+        with self._exclusive_use():
+            while queue.has_work:
+                with self._step_lock:
+                    self._check_open()
+                    queue.step(_EMBEDDING_CHUNK)
+        return np.stack([request.vectors[i] for i in range(len(texts))])
 
     def _prepare(
         self, prompts: str | Iterable[Prompt], params: ParamsArgument, options: RequestOptions | None

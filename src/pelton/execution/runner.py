@@ -15,11 +15,13 @@ from pelton._native import KV_BLOCK_TOKENS, KvCache, Program
 from pelton.compute.native import choose_isa
 from pelton.compute.recorder import record_program
 from pelton.core.config import EngineConfig, read_environment
+from pelton.core.embedding import TextChunk
 from pelton.core.errors import ConfigError, InvalidParameterError
 from pelton.core.model_config import ModelConfig
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
 from pelton.execution.constraint_masks import ConstraintMasks, MaskOrError, accept_tokens
+from pelton.execution.hidden_states import HiddenStateProgram
 from pelton.execution.kv_size import choose_num_blocks, read_free_bytes
 from pelton.execution.logit_rows import LogitRows, choose_logit_rows
 from pelton.loading.model import LoadedModel
@@ -48,10 +50,11 @@ class ModelRunner:
         self.num_blocks = self._cache.num_blocks
         self.kv_bytes_per_block = self._cache.bytes_per_block
         # A model may have more rows of logits than tokens: padding that must never be drawn.
-        self._sampler = Sampler(min(model.tokenizer.vocab_size, model.config.vocab_size))
+        self._sampler = Sampler(min(model.tokenizer.vocab_size, model.config.vocab_size), model.pool)
         self._mask_maker = MaskMaker(self._sampler.vocab_size)
         # Constraints count tokens as the tokenizer does.
         self._constraint_masks = ConstraintMasks(model.tokenizer.vocab_size)
+        self._hidden_states = HiddenStateProgram(model, self.isa, config, self.num_blocks)
 
     @property
     def vocab_size(self) -> int:
@@ -138,6 +141,19 @@ class ModelRunner:
                 scores[wanted[0] + 1 - first : wanted[-1] + 2 - first] = log_softmax_at(logits, ids[wanted + 1])
         return scores
 
+    @property
+    def num_embedding_blocks(self) -> int:
+        """KV blocks that `compute_hidden_states` has; no request uses them."""
+        return self._hidden_states.num_blocks
+
+    def compute_hidden_states(self, chunks: Sequence[TextChunk]) -> npt.NDArray[np.float32]:
+        """Hidden states of all tokens of `chunks`, [T, hidden] f32; see `HiddenStateProgram.run`."""
+        return self._hidden_states.run(chunks)
+
+    def end_hidden_states(self) -> None:
+        """Give the memory that `compute_hidden_states` took for K/V back, until it is called again."""
+        self._hidden_states.drop_cache()
+
     def get_kv_block(self, block_id: int) -> bytes:
         """What a KV block holds, all layers, as it lies in memory. ValueError for a block that does not exist."""
         return self._cache.get_block(block_id)
@@ -161,7 +177,7 @@ class ModelRunner:
     def close(self) -> None:
         """Give weights and KV cache back; the runner cannot run afterwards."""
         self._constraint_masks.close()
-        del self._program, self._cache
+        del self._program, self._cache, self._hidden_states
 
 
 def _make_cache(model: ModelConfig, config: EngineConfig) -> KvCache:

@@ -28,11 +28,15 @@ from pelton.text.tokenizer_json import load_chat_template, load_tokenizer_json
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready to run. `forward` is its pass over any `Ops`, weights bound; `pool` packed them and runs it."""
+    """A model ready to run. `forward` is its pass over any `Ops`, weights bound; `pool` packed them and runs it.
+
+    `forward_hidden` is the pass without its output matrix.
+    """
 
     path: Path
     config: ModelConfig
     forward: Callable[[Any], Any]  # Any: works on the values of whichever Ops it is given
+    forward_hidden: Callable[[Any], Any]  # Any: the same
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
     pool: ThreadPool
@@ -65,6 +69,7 @@ def load_model(path: Path, config: EngineConfig | None = None) -> LoadedModel:
         path=path,
         config=model_config,
         forward=lambda ops: family.forward(ops, model_config, weights),
+        forward_hidden=lambda ops: family.forward_hidden(ops, model_config, weights),
         tokenizer=tokenizer,
         chat_template=template,
         pool=pool,

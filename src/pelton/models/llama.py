@@ -155,6 +155,11 @@ def load_weights(config: ModelConfig, source: TensorSource) -> LlamaWeights:
 
 def forward(ops: Ops[Value], config: ModelConfig, weights: LlamaWeights) -> Value:
     """Logits of the step's sampled rows, [R, vocab]."""
+    return ops.linear(forward_hidden(ops, config, weights), weights.output)
+
+
+def forward_hidden(ops: Ops[Value], config: ModelConfig, weights: LlamaWeights) -> Value:
+    """Hidden states of the step's sampled rows: after the last norm, before the output matrix, [R, hidden]."""
     x = ops.embed(weights.embedding)
     for index, layer in enumerate(weights.layers):
         h = ops.rms_norm(x, layer.attn_norm, config.norm_eps)
@@ -177,4 +182,4 @@ def forward(ops: Ops[Value], config: ModelConfig, weights: LlamaWeights) -> Valu
         h = ops.rms_norm(x, layer.ffn_norm, config.norm_eps)
         gate, up = ops.linear(h, layer.gate), ops.linear(h, layer.up)
         x = ops.add(x, ops.linear(ops.silu_mul(gate, up), layer.down))
-    return ops.linear(ops.rms_norm(x, weights.output_norm, config.norm_eps), weights.output)
+    return ops.rms_norm(x, weights.output_norm, config.norm_eps)

@@ -16,14 +16,15 @@ from pelton.models import llama
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The three functions of a family file. Weights are the family's own type, opaque to everybody else."""
+    """The functions of a family file. Weights are the family's own type, opaque to everybody else."""
 
     read_config: Callable[[Mapping[str, object], llama.TensorSource, int], ModelConfig]
     load_weights: Callable[[ModelConfig, llama.TensorSource], Any]  # Any: each family has its own weights type
     forward: Callable[[Any, ModelConfig, Any], Any]  # Any: works on the values of whichever Ops it is given
+    forward_hidden: Callable[[Any, ModelConfig, Any], Any]  # Any: the same
 
 
-_FAMILIES = {"llama": Family(llama.read_config, llama.load_weights, llama.forward)}
+_FAMILIES = {"llama": Family(llama.read_config, llama.load_weights, llama.forward, llama.forward_hidden)}
 
 
 def get_family(architecture: object) -> Family:

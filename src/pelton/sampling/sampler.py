@@ -20,10 +20,14 @@ _STATUS_NOTHING_ALLOWED = 3
 
 
 class Sampler:
-    """Turns logits into tokens for one vocabulary. Has no state: equal arguments give equal results."""
+    """Turns logits into tokens for one vocabulary. Has no state: equal arguments give equal results.
 
-    def __init__(self, vocab_size: int) -> None:
+    Rows are dealt out to the threads of `pool`; None means the caller's alone.
+    """
+
+    def __init__(self, vocab_size: int, pool: _native.ThreadPool | None = None) -> None:
         self.vocab_size = vocab_size
+        self._pool = pool
 
     def sample(self, logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """Sample one token for each row of `logits` [R, vocab_size] f32, C-contiguous; they are not changed.
@@ -66,7 +70,7 @@ class Sampler:
             except InvalidParameterError as error:
                 errors[number] = error
                 packed.append(_GREEDY_ROW)
-        results = _native.sample_rows(logits, packed)
+        results = _native.sample_rows(logits, packed, self._pool)
         return [
             errors[number] if number in errors else self._unpack(row, result)
             for number, (row, result) in enumerate(zip(rows, results, strict=True))

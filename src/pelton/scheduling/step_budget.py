@@ -1,9 +1,10 @@
 """`StepBudget`: how many prompt tokens a step may take so that those who are generating hardly notice.
 
-While requests decode, a step should take about `max_step_s`, or twice what a step of decodes alone takes. What that
-buys is learned from the measured time of earlier steps: the time of a step without prompt tokens, and the cost of a
-prompt token as a line over its depth (attention grows with the tokens before it). It knows token counts and seconds
-only, and changes when tokens are computed, never which. Entry points: `start`, `limit`, `observe`.
+While requests decode, a step should take about `max_step_s`, or two and a half times what a step of decodes alone
+takes, or what a reader does not notice if that is more. What that buys is learned from the measured time of earlier
+steps: the time of a step without prompt tokens, and the cost of a prompt token as a line over its depth (attention
+grows with the tokens before it). It knows token counts and seconds only, and changes when tokens are computed, never
+which. Entry points: `start`, `limit`, `observe`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ MIN_PREFILL_TOKENS = 8
 # As much while the cost of a prompt token is not known.
 _FIRST_PREFILL_TOKENS = 16
 # Steps of decodes alone in the default budget, and how many of them the estimate is the median of.
-_DEFAULT_BUDGET = 2.0
+_DEFAULT_BUDGET = 2.5
+# Fifty tokens a second are smooth whatever decodes alone would take: a step may always last this long.
+_SMOOTH_STEP_S = 0.02
 _NUM_DECODE_STEPS = 9
 # After this many steps with prompt tokens in a row, one without measures anew what decodes take (at most 3 % of steps).
 _MEASURE_EVERY = 32
@@ -94,7 +97,9 @@ class StepBudget:
             self._left_s = 0.0
             return
         decode_s = statistics.median(self._decode_steps)
-        budget_s = _DEFAULT_BUDGET * decode_s if self._max_step_s is None else self._max_step_s
+        budget_s = self._max_step_s
+        if budget_s is None:
+            budget_s = max(_DEFAULT_BUDGET * decode_s, _SMOOTH_STEP_S)
         self._left_s = max(budget_s - decode_s, 0.0)
         self._num_guaranteed = MIN_PREFILL_TOKENS if self._cost.is_known else _FIRST_PREFILL_TOKENS
 

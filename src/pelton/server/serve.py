@@ -1,0 +1,117 @@
+"""Running the application: uvicorn with a graceful end. Start at `run_server`.
+
+SIGTERM or SIGINT: new requests are refused and /ready turns 503; open ones go on for `drain_timeout_s`, then end with
+an error; the process ends with exit code 0. A second SIGINT ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from pelton.core.errors import ConfigError
+from pelton.server.options import ServerOptions
+from pelton.server.state import ServerState
+
+_GRACE_S = 5.0  # for answers that were just cut to reach their clients
+_BACKLOG = 2048
+
+
+class DrainingServer(uvicorn.Server):
+    """A uvicorn server that drains: see the module's docstring."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState) -> None:
+        super().__init__(config)
+        self._state = state
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain at the first signal; the base class makes the loop leave."""
+        self._state.is_draining = True
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for open requests, cut those that take too long, then stop."""
+        self._state.is_draining = True
+        timer = asyncio.get_running_loop().call_later(self._state.options.drain_timeout_s, self._state.live.cut_all)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but the signal is not raised again at the end: a drained server has ended well."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def make_server(app: FastAPI, options: ServerOptions) -> DrainingServer:
+    """A server of `app`, not yet listening. Raises `ConfigError` for TLS files that cannot be used."""
+    state: ServerState = app.state.pelton
+    config = uvicorn.Config(
+        app,
+        host=options.host,
+        port=options.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=int(options.drain_timeout_s + _GRACE_S),
+        ssl_certfile=options.ssl_certfile,
+        ssl_keyfile=options.ssl_keyfile,
+        ssl_ca_certs=options.ssl_ca_certs,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if options.ssl_ca_certs is not None else ssl.CERT_NONE,
+    )
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(f"TLS: {error}; allowed: PEM files of a certificate and its key") from error
+    return DrainingServer(config, state)
+
+
+def bind(options: ServerOptions) -> socket.socket:
+    """A listening socket; raises `ConfigError` if the address cannot be had."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host, options.port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {options.host} port {options.port}: {error.strerror or error}; allowed: a free port of "
+            "an address of this machine"
+        ) from error
+    return listener
+
+
+def run_server(
+    app: FastAPI, options: ServerOptions, listener: socket.socket, on_listening: Callable[[str], None]
+) -> int:
+    """Serve until a signal, on a socket of `bind`; returns the exit code. `on_listening` is called with the URL."""
+    # A waiting event loop gets the interpreter from a computing thread after this long; the default is 5 ms.
+    sys.setswitchinterval(0.001)
+    server = make_server(app, options)
+    scheme = "http" if options.ssl_certfile is None else "https"
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    on_listening(f"{scheme}://{host}:{listener.getsockname()[1]}")
+    server.run(sockets=[listener])
+    return 0

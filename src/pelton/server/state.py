@@ -1,0 +1,73 @@
+"""`ServerState`: what all routes of one server share. `get_state` finds it from a request.
+
+It holds things and does nothing itself; the parts are `auth.py`, `rate_limits.py`, `live_requests.py`, `metrics.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.requests import HTTPConnection
+
+from pelton.server.auth import ApiKeys, Caller
+from pelton.server.errors import ErrorShape
+from pelton.server.ids import IdMaker
+from pelton.server.live_requests import LiveRequests
+from pelton.server.metrics import ServerMetrics
+from pelton.server.options import ServerOptions
+from pelton.server.rate_limits import RateLimiter
+from pelton.server.request_log import LogFields, RequestLog
+
+if TYPE_CHECKING:
+    from pelton.engine.async_engine import AsyncEngine
+    from pelton.server.tracing import Tracer
+
+
+@dataclass(slots=True)
+class ServerState:
+    """One server's engine, options and records. `model_names`: the first is what responses report.
+
+    `is_draining` is set once, when the server begins to shut down.
+    """
+
+    engine: AsyncEngine
+    options: ServerOptions
+    model_names: tuple[str, ...]
+    keys: ApiKeys
+    limiter: RateLimiter
+    metrics: ServerMetrics
+    log: RequestLog
+    tracer: Tracer | None
+    error_shapes: dict[str, ErrorShape]
+    live: LiveRequests = field(default_factory=LiveRequests)
+    ids: IdMaker = field(default_factory=IdMaker)
+    executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "pelton-bodies"))
+    created: int = field(default_factory=lambda: int(time.time()))
+    is_draining: bool = False
+
+
+def get_state(connection: HTTPConnection) -> ServerState:
+    """The state of the server a request came to."""
+    state: ServerState = connection.app.state.pelton
+    return state
+
+
+def get_caller(connection: HTTPConnection) -> Caller:
+    """Who sent the request; the gate (`gate.py`) has checked the key."""
+    caller: Caller = connection.scope["state"]["caller"]
+    return caller
+
+
+def get_log_fields(connection: HTTPConnection) -> LogFields:
+    """The fields of this request's log line, to be added to."""
+    fields: LogFields = connection.scope["state"]["log_fields"]
+    return fields
+
+
+def get_request_id(connection: HTTPConnection) -> str:
+    """The id of the HTTP request, the client's X-Request-Id if it sent a usable one. Not unique; never a key."""
+    request_id: str = connection.scope["state"]["request_id"]
+    return request_id

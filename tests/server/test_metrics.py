@@ -1,0 +1,96 @@
+"""/metrics: names, values after known requests, and the dashboard that shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from live_server import LiveServer, wait_until
+from scripted import echo, make_engine, say
+
+DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
+
+
+def read_samples(server: LiveServer) -> dict[str, float]:
+    """All samples, by name and labels as they are written."""
+    response = server.client.get("/metrics")
+    assert response.status_code == 200
+    lines = [line for line in response.text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_counts_are_those_of_the_requests_made(serve) -> None:
+    server = serve(make_engine(echo))
+    server.complete("abc")  # 4 prompt tokens, 4 new ones
+    server.complete("abcde", max_tokens=2, n=2, stream=True)  # 6 and 2 x 2
+    server.complete(temperature=-1)
+    server.client.get("/nope")
+    wait_until(lambda: server.engine.stats().num_unfinished == 0, "the engine to be idle")
+    samples = read_samples(server)
+    label = '{model_name="tiny"}'
+    assert samples[f"pelton:prompt_tokens_total{label}"] == 10
+    assert samples[f"pelton:generation_tokens_total{label}"] == 8
+    assert samples['pelton:request_success_total{finished_reason="stop",model_name="tiny"}'] == 1
+    assert samples['pelton:request_success_total{finished_reason="length",model_name="tiny"}'] == 2
+    assert samples['pelton:http_errors_total{code="invalid_value",status="400"}'] == 1
+    assert samples['pelton:http_errors_total{code="not_found",status="404"}'] == 1
+    for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"):
+        assert samples[f"pelton:{name}_count{label}"] == 2
+    assert samples[f"pelton:request_prompt_tokens_sum{label}"] == 10
+    assert samples[f"pelton:request_params_n_sum{label}"] == 3
+    # One request of 4 tokens, two choices of 2: that many gaps.
+    assert samples[f"pelton:inter_token_latency_seconds_count{label}"] == 3 + 2
+    assert samples[f"pelton:num_requests_running{label}"] == 0
+    assert samples[f"pelton:kv_cache_usage_perc{label}"] == 0
+    assert samples[f"pelton:num_preemptions_total{label}"] == 0
+    assert samples[f"pelton:prefix_cache_queries_total{label}"] >= 10
+    assert samples['pelton:step_seconds_total{model_name="tiny",part="python"}'] > 0
+
+
+def test_a_client_that_left_counts_as_aborted(serve) -> None:
+    server = serve(make_engine(say("x", end=None)))
+    server.engine.runner.step_s = 0.003
+    body = {"prompt": "a", "stream": True, "max_tokens": 300}
+    with server.client.stream("POST", "/v1/completions", json=body) as stream:
+        lines = stream.iter_lines()  # kept: throwing it away closes the stream
+        next(lines)
+        wait_until(lambda: read_by_other_client(server)["pelton:num_requests_running"] == 1, "a running sequence")
+    key = 'pelton:request_success_total{finished_reason="abort",model_name="tiny"}'
+    wait_until(lambda: read_samples(server).get(key) == 1, "the abort to be counted")
+
+
+def read_by_other_client(server: LiveServer) -> dict[str, float]:
+    text = httpx.get(f"{server.url}/metrics").text
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
+
+def test_every_metric_of_the_dashboard_exists(serve) -> None:
+    server = serve(make_engine(echo))
+    server.complete("abc")
+    server.complete(temperature=-1)
+    wait_until(lambda: server.engine.stats().num_unfinished == 0, "the engine to be idle")
+    names = {name.split("{")[0] for name in read_samples(server)}
+    dashboard = json.loads(DASHBOARD.read_text())
+    shown = set(re.findall(r"pelton:\w+", json.dumps(dashboard)))
+    assert len(shown) > 12
+    assert shown <= names, shown - names
+
+
+def test_help_says_what_every_metric_means(echo_server: LiveServer) -> None:
+    echo_server.complete("a")
+    text = echo_server.client.get("/metrics").text
+    names = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    helped = {name for name, words in re.findall(r"^# HELP (\S+) (.+)$", text, re.MULTILINE) if words.endswith(".")}
+    assert names == helped
+
+
+@pytest.mark.parametrize(
+    "stem", ["num_requests_waiting_by_reason", "kv_cache_usage_perc", "prompt_tokens_cached_total"]
+)
+def test_names_are_vllms_with_another_prefix(echo_server: LiveServer, stem: str) -> None:
+    echo_server.complete("a")
+    assert f"pelton:{stem}{{" in echo_server.client.get("/metrics").text

@@ -1,0 +1,170 @@
+"""`pelton serve` and `pelton bench serve` as commands: what they print, what they refuse, how they end."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from live_server import LiveServer
+from scripted import echo, make_engine
+
+from pelton.cli.main import main
+from pelton.core.errors import ConfigError
+from pelton.server.tracing import make_tracer
+
+PROGRAM = """
+    import sys
+    sys.path[:0] = {paths!r}
+    from scripted import make_engine, say
+    from pelton.cli import serve as command
+    engine = make_engine(say("x", end=None), model_context=100_000, num_blocks=40_000)
+    engine.runner.step_s = 0.01
+    command.open_async_engine = lambda model, config: engine
+    from pelton.cli.main import main
+    sys.exit(main(["serve", "--port", "0", *sys.argv[1:]]))
+"""
+
+
+def start_serve(*args: str, env: dict[str, str] | None = None) -> tuple[subprocess.Popen[str], str, list[str]]:
+    """Run the command with a scripted engine; returns the process, its URL and what it printed before that."""
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src")]
+    code = textwrap.dedent(PROGRAM).format(paths=paths)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    )
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line.strip())
+        if "/v1" in line:
+            return process, line.split(" at ")[1].strip().removesuffix("/v1"), lines
+    raise AssertionError(f"the server did not start: {lines}")
+
+
+def wait_ready(url: str) -> None:
+    with httpx.Client(base_url=url, transport=httpx.HTTPTransport(retries=20)) as client:
+        assert client.get("/ready").status_code == 200
+
+
+def test_sigterm_finishes_open_streams_and_exits_with_zero() -> None:
+    process, url, lines = start_serve("--host", "0.0.0.0")
+    try:
+        url = url.replace("0.0.0.0", "127.0.0.1")
+        assert any("warning" in line and "no API key" in line for line in lines)
+        wait_ready(url)
+        body = {"prompt": "a", "max_tokens": 40, "stream": True}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body) as stream:
+            rest = stream.iter_lines()
+            next(rest)
+            process.send_signal(signal.SIGTERM)
+            seen = [line for line in rest if line]
+        assert seen[-1] == "data: [DONE]"
+        out, _ = process.communicate(timeout=10)
+        assert process.returncode == 0
+        logged = [json.loads(line) for line in out.splitlines()]
+        assert [line["path"] for line in logged] == ["/ready", "/v1/completions"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_sigterm_cuts_streams_that_take_too_long_and_exits_with_zero() -> None:
+    process, url, lines = start_serve("--drain-timeout-s", "0.1", "--served-model-name", "mine")
+    try:
+        assert not any("warning" in line for line in lines)
+        wait_ready(url)
+        body = {"prompt": "a", "max_tokens": 90_000, "stream": True, "model": "mine"}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body) as stream:
+            rest = stream.iter_lines()
+            next(rest)
+            process.send_signal(signal.SIGTERM)
+            seen = [line for line in rest if line]
+        assert json.loads(seen[-1][6:])["error"]["code"] == "server_closing"
+        process.communicate(timeout=10)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--port", "70000"], "--port is 70000"),
+        (["--ssl-certfile", "/no/such/file", "--ssl-keyfile", "/no/such/file"], "--ssl-certfile"),
+        (["--max-body-bytes", "5"], "--max-body-bytes is 5"),
+        (["--api-key-file", "/no/such/file"], "--api-key-file"),
+        (["-m", "/no/such/model.gguf"], "/no/such/model.gguf"),
+    ],
+)
+def test_serve_refuses_bad_options_in_one_line(args: list[str], message: str, capsys) -> None:
+    assert main(["serve", *args]) in (1, 2)
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_bench_serve_reports_a_table_json_and_a_picture(serve, tmp_path: Path, capsys) -> None:
+    server: LiveServer = serve(make_engine(echo))
+    picture = tmp_path / "load.svg"
+    args = ["bench", "serve", "--url", f"{server.url}/v1", "--num-requests", "6", "--concurrency", "2"]
+    args += ["--prompt-tokens", "3-5", "--output-tokens", "4", "--endpoint", "completions"]
+    assert main([*args, "--picture", str(picture)]) == 0
+    out = capsys.readouterr().out
+    assert "TTFT" in out
+    assert "6 requests, 0 failed" in out
+    assert "goodput" in out
+    assert picture.read_text().startswith("<svg")
+    assert main([*args, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["summary"]["output_tokens"] == 24
+    assert report["model"] == "tiny"
+
+
+def test_bench_serve_says_when_there_is_no_server(capsys) -> None:
+    assert main(["bench", "serve", "--url", "http://127.0.0.1:9/v1"]) == 1
+    assert "127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_requests_become_spans_where_an_endpoint_is_configured(serve) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    received: list[bytes] = []
+
+    class Collector(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            """Stay quiet."""
+
+    collector = http.server.HTTPServer(("127.0.0.1", 0), Collector)
+    thread = threading.Thread(target=collector.serve_forever)
+    thread.start()
+    try:
+        server = serve(make_engine(echo), otlp_endpoint=f"http://127.0.0.1:{collector.server_port}/v1/traces")
+        server.complete("abc")
+        server.server.should_exit = True
+        server.join()
+    finally:
+        collector.shutdown()
+        thread.join()
+        collector.server_close()
+    assert b"POST /v1/completions" in b"".join(received)
+    assert b"pelton.status" in b"".join(received)
+
+
+def test_tracing_without_its_packages_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(ConfigError, match="opentelemetry-sdk"):
+        make_tracer("http://127.0.0.1:1")
+    assert make_tracer(None) is None
