@@ -32,13 +32,13 @@ _SYSTEM = slice(0, 40)
 LOAD = (
     Wish("chat", "ann", 0, (_SYSTEM, slice(100, 116)), 46),
     Wish("second chat", "ann", 4, (_SYSTEM, slice(200, 218)), 40),
-    Wish("document", "ann", 9, (slice(400, 720),), 8),
+    Wish("document", "ann", 9, (slice(400, 880),), 8),
     Wish("question", "bob", 13, (slice(1000, 1044),), 24),
     Wish("choice 1", "bob", 40, (slice(1100, 1124),), 8),
     Wish("choice 2", "bob", 40, (slice(1100, 1124),), 8, leader="choice 1"),
 )
 # Token slots of the KV cache: so few that the document has to make room once.
-NUM_SLOTS = 34 * 16
+NUM_SLOTS = 44 * 16
 NUM_TEXT_TOKENS = 1124
 
 
