@@ -1,4 +1,4 @@
-"""Inverse frequencies of every scaling kind against hand-computed values (cases F05, F08, G07)."""
+"""Inverse frequencies of every scaling kind against hand-computed values."""
 
 from __future__ import annotations
 

@@ -45,7 +45,6 @@ def test_chat_and_get_result_give_the_whole_answer(kit) -> None:
 
 
 def test_bad_input_is_refused_by_start_and_harms_nobody(kit) -> None:
-    """Cases D02, D04."""
 
     async def test() -> None:
         async with kit.make_async_engine([65] * 100, model_context=8) as engine:
@@ -96,7 +95,7 @@ def test_slow_reader_gets_everything_in_one_piece_and_slows_nobody(kit) -> None:
 @pytest.mark.parametrize("how", ["aclose", "drop", "cancel"])
 @pytest.mark.parametrize("where", ["queue", "prefill", "decode"])
 def test_lost_reader_frees_blocks_within_one_step(kit, where: str, how: str) -> None:
-    """Case E10: the engine computes at most the step that is under way."""
+    """The engine computes at most the step that is under way."""
     gate = threading.Semaphore(0)
     options = {"queue": {"max_num_seqs": 1}, "prefill": {"prefill_chunk": 2}, "decode": {}}[where]
 
@@ -164,7 +163,7 @@ def test_stream_closed_by_another_task_ends_for_its_reader(kit) -> None:
 
 
 def test_twins_with_one_name_do_not_clash(kit) -> None:
-    """Case D06: close the first after two tokens, use the name again at once."""
+    """Close the first after two tokens, use the name again at once."""
 
     async def test() -> None:
         async with kit.make_async_engine([*b"abcdef", kit.EOS]) as engine:

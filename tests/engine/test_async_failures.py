@@ -13,7 +13,7 @@ from pelton.core.sampling_params import SamplingParams
 
 
 def test_exception_in_one_request_ends_that_one_only(kit) -> None:
-    """Case K03: the model raises at token 3 of one request; the other in the same batch finishes."""
+    """The model raises at token 3 of one request; the other in the same batch finishes."""
 
     def choose(request) -> int:
         if request.prompt_token_ids[-1] == ord("b") and len(request.output_token_ids) == 3:
@@ -138,7 +138,7 @@ def test_properties_of_an_engine_that_was_not_started_say_so(kit) -> None:
 
 
 def test_text_that_cannot_fit_is_refused_before_it_is_tokenised(kit) -> None:
-    """Case A07: the least number of tokens of the fake vocabulary is a third of the bytes."""
+    """The least number of tokens of the fake vocabulary is a third of the bytes."""
 
     class NeverTokenizer(kit.make_tokenizer):
         def encode(self, text: str, **options: bool) -> list[int]:

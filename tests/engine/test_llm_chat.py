@@ -11,7 +11,6 @@ MESSAGES = [{"role": "user", "content": "hey"}]
 
 @pytest.mark.parametrize("add_bos", [True, False])
 def test_template_that_prints_bos_gives_exactly_one(kit, add_bos: bool) -> None:
-    """Case J01."""
     llm = kit.make_llm([*b"ok", kit.EOS], tokenizer=kit.make_tokenizer(add_bos=add_bos))
     result = llm.chat(MESSAGES)
     assert result.text == "ok"
@@ -35,7 +34,7 @@ def test_chat_streams_what_chat_returns(kit) -> None:
 
 @pytest.mark.parametrize("messages", [[], "hey", None, {"role": "user", "content": "hey"}])
 def test_anything_but_a_list_of_messages_is_refused(kit, messages: object) -> None:
-    """Case D04: messages []."""
+    """Also when there are no messages."""
     llm = kit.make_llm([*b"ok", kit.EOS])
     with pytest.raises(InvalidParameterError, match="messages is"):
         llm.chat(messages)

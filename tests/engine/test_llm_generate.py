@@ -37,7 +37,6 @@ def test_stop_token_id_with_text_ends_generation_and_its_text_is_left_out(kit) -
 
 @pytest.mark.parametrize("max_tokens", [1, 2])
 def test_max_tokens_is_met_exactly(kit, max_tokens: int) -> None:
-    """Case B05."""
     result = kit.make_llm(list(b"abcdef")).generate("x", SamplingParams(max_tokens=max_tokens))[0]
     assert result.token_ids == tuple(b"abcdef"[:max_tokens])
     assert result.usage.completion_tokens == max_tokens
@@ -46,7 +45,7 @@ def test_max_tokens_is_met_exactly(kit, max_tokens: int) -> None:
 
 @pytest.mark.parametrize("max_tokens", [None, 1000])
 def test_generation_ends_with_the_context_and_says_length(kit, max_tokens: int | None) -> None:
-    """Case B05, null: BOS + 3 prompt tokens leave 4 of a context of 8."""
+    """BOS + 3 prompt tokens leave 4 of a context of 8."""
     llm = kit.make_llm([65] * 100, model_context=8)
     result = llm.generate("abc", SamplingParams(max_tokens=max_tokens))[0]
     assert (result.text, result.finish_reason) == ("AAAA", "length")
@@ -70,7 +69,7 @@ def test_context_is_limited_by_the_kv_cache_when_that_is_smaller(kit) -> None:
 
 
 def test_empty_prompt_needs_a_bos_token(kit) -> None:
-    """Case D04: refused without BOS, one token with it; the next request works."""
+    """Refused without BOS, one token with it; the next request works."""
     without = kit.make_llm([*b"ok", kit.EOS], tokenizer=kit.make_tokenizer(add_bos=False))
     for prompts in ("", [""], [], [[]], ["a", ""]):
         with pytest.raises(InvalidParameterError):
@@ -116,7 +115,6 @@ def test_token_ids_are_taken_as_they_are(kit) -> None:
 
 @pytest.mark.parametrize("field", [{"stop_token_ids": (259,)}, {"logit_bias": {259: 1.0}}])
 def test_parameters_with_ids_outside_the_vocabulary_are_refused(kit, field: dict) -> None:
-    """Case D02."""
     llm = kit.make_llm([65, kit.EOS])
     with pytest.raises(InvalidParameterError, match=f"{next(iter(field))} is 259; allowed: token ids 0 to 258"):
         llm.generate("x", SamplingParams(**field))

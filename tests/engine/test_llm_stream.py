@@ -22,7 +22,6 @@ STOP_CASES = [
 def test_stop_string_ends_the_text_before_it_and_nothing_of_it_is_ever_shown(
     kit, pieces: list[str], stop: tuple[str, ...], text: str, num_tokens: int
 ) -> None:
-    """Case B01."""
     tokenizer = kit.make_tokenizer(pieces=pieces)
     script = tokenizer.get_piece_ids(pieces)
     llm = kit.make_llm([*script, kit.EOS], tokenizer=tokenizer)
@@ -53,7 +52,7 @@ def test_stop_string_complete_with_the_last_allowed_token_is_a_stop(kit) -> None
 
 
 def test_characters_spread_over_tokens_are_never_shown_in_part(kit) -> None:
-    """Case A01 through the engine, one token per byte."""
+    """Through the engine, one token per byte."""
     text = "A🦀漢é"
     llm = kit.make_llm([*text.encode(), kit.EOS])
     outputs = list(llm.stream("x"))

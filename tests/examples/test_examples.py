@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -17,9 +18,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def run_example(name: str, *arguments: str) -> str:
     """Output of an example, run with this package and the default model of the tests."""
+    return run_python(str(EXAMPLES / name), *arguments, "--model", os.environ["PELTON_TEST_MODEL"])
+
+
+def run_python(*arguments: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(Path(pelton.__file__).parents[1])}
-    model = os.environ["PELTON_TEST_MODEL"]
-    command = [sys.executable, str(EXAMPLES / name), *arguments, "--model", model]
+    command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=120).stdout
 
 
@@ -41,3 +45,27 @@ def test_async_streams_finish_and_leave_nothing_behind() -> None:
     assert lines[2] == "given up after 3 pieces"
     assert lines[3].startswith("choices: ")
     assert lines[-1].endswith("0 unfinished")
+
+
+@pytest.mark.model
+def test_structured_output_prints_what_fits_its_schema() -> None:
+    people = [json.loads(line) for line in run_example("structured_output.py", "Ada lived in London.").splitlines()]
+    people += [json.loads(line) for line in run_example("structured_output.py").splitlines()]
+    assert len(people) == 3
+    for person in people:
+        assert list(person) == ["name", "city", "year"]
+        assert max(len(person["name"]), len(person["city"])) <= 40
+        assert 1000 <= person["year"] <= 2100
+
+
+@pytest.mark.model
+def test_readme_example_for_many_users_does_what_it_says() -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    (program,) = [part for part in readme.split("```python\n") if "asyncio.run(main())" in part]
+    program = program.partition("```")[0].replace("AsyncEngine()", f"AsyncEngine({os.environ['PELTON_TEST_MODEL']!r})")
+    lines = run_python("-c", program).splitlines()
+    num_cached, num_prompt = (int(word) for word in lines[-2].split() if word.isdigit())
+    assert 40 <= num_cached < num_prompt  # the same sentence eight times
+    pets = [json.loads(text) for text in ast.literal_eval(lines[-1])]
+    assert len(pets) == 3
+    assert all(set(pet) == {"animal", "legs"} and pet["animal"] in ("cat", "dog") for pet in pets)

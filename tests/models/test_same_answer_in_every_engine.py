@@ -12,6 +12,7 @@ from random_gguf import RandomLlama, random_words
 
 from pelton import LLM, AsyncEngine, SamplingParams
 from pelton.core.outputs import Choice, GenerationResult
+from pelton.core.request import Request
 
 WriteModel = Callable[[RandomLlama], Path]
 
@@ -93,3 +94,38 @@ def test_blocking_and_asynchronous_engine_give_the_bits_of_a_request_alone(write
             return found
 
     assert [get_bits(result.choices[0]) for result in asyncio.run(ask())] == alone
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_seeded_request_is_the_same_beside_requests_without_a_seed(order: str, write_model: WriteModel) -> None:
+    seeded = dataclasses.replace(make_params(42), max_tokens=16)
+    prompts = {"a": make_prompt("seeded", 21), "b": make_prompt("unseeded", 30)}
+    with LLM(write_model(MODEL), **OPTIONS) as llm:
+        alone = get_bits(llm.generate([prompts["a"]], seeded)[0].choices[0])
+        params = [seeded if name == "a" else dataclasses.replace(seeded, seed=None) for name in order]
+        together = llm.generate([prompts[name] for name in order], params)
+    assert get_bits(together[order.index("a")].choices[0]) == alone
+
+
+def test_request_is_the_same_when_others_join_while_it_generates(write_model: WriteModel) -> None:
+    def make_request(name: str, num_tokens: int, seed: int) -> Request:
+        prompt = tuple(make_prompt(name, num_tokens))
+        return Request(name, prompt, make_params(seed), 16, seed, frozenset(), 0.0)
+
+    with LLM(write_model(MODEL), **OPTIONS, use_prefix_cache=False) as llm:
+        core = llm._core
+        outputs = []
+        for others in ([], [make_request("b", 30, 987654321), make_request("c", 7, 7)]):
+            request = make_request("a", 21, 42)
+            core.add_request(request)
+            for _ in range(4):
+                core.step()
+            assert len(request.output_token_ids) == 4
+            for other in others:
+                core.add_request(other)
+            while core.num_unfinished_requests:
+                core.step()
+            assert [len(other.output_token_ids) for other in others] == [16] * len(others)
+            outputs.append(request.output_token_ids)
+    assert outputs[0] == outputs[1]
+    assert len(set(outputs[0])) > 4

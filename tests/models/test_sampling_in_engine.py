@@ -38,7 +38,7 @@ def generate(llm: LLM, num_tokens: int = 12, **values: object) -> GenerationResu
     return llm.generate([make_prompt("one", 20)], params)[0]
 
 
-# Case B04: an end token is best, another end id second, token 5 third.
+# An end token is best, another end id second, token 5 third.
 @pytest.mark.parametrize("stop_token_ids", [(), (7,)])
 def test_min_tokens_bans_every_end_token_until_reached_and_counts_none_of_them(
     llm: LLM, stop_token_ids: tuple[int, ...]

@@ -136,7 +136,7 @@ def test_block_copies_and_saved_blocks_hold_the_same_bytes(dtype: str) -> None:
 
 
 def test_blocks_beyond_2_gib_are_found_at_their_own_place() -> None:
-    """Case F01: with 32-bit offsets block 1432 would lie before the buffer. Only three blocks are ever touched."""
+    """With 32-bit offsets block 1432 would lie before the buffer. Only three blocks are ever touched."""
     cache = KvCache(32, 6, 128, 1433, "f16")
     assert cache.bytes_per_block * 1432 > 2**31
     data = bytes(range(256)) * (cache.block_data_bytes // 256)

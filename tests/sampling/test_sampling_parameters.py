@@ -18,7 +18,7 @@ from pelton.sampling.sampler import Sampler
 
 # Probabilities 0.5, 0.3, 0.15, 0.05 in no particular order of ids.
 FOUR = np.log(np.array([0.15, 0.5, 0.05, 0.3])).astype(np.float32)
-C11_LOGITS = [0, 1, -1, 2, 4, -2, 3, 1.5]
+LOGITS = [0, 1, -1, 2, 4, -2, 3, 1.5]
 
 
 def make_row(params: SamplingParams, position: int = 0, seed: int = 1, prompt=(), output=()) -> SamplingRow:
@@ -148,12 +148,12 @@ def test_logit_bias_is_added_to_its_tokens_only() -> None:
 
 def test_presence_and_frequency_penalties_count_output_tokens_only() -> None:
     params = SamplingParams(frequency_penalty=0.5, presence_penalty=1)
-    assert adjust(C11_LOGITS, params, prompt=(5, 5, 6), output=(7, 7)) == [0, 1, -1, 2, 4, -2, 3, -0.5]
+    assert adjust(LOGITS, params, prompt=(5, 5, 6), output=(7, 7)) == [0, 1, -1, 2, 4, -2, 3, -0.5]
 
 
 def test_repetition_penalty_counts_prompt_and_output_once_per_token() -> None:
     params = SamplingParams(repetition_penalty=2)
-    assert adjust(C11_LOGITS, params, prompt=(5, 5, 6), output=(7, 7)) == [0, 1, -1, 2, 4, -4, 1.5, 0.75]
+    assert adjust(LOGITS, params, prompt=(5, 5, 6), output=(7, 7)) == [0, 1, -1, 2, 4, -4, 1.5, 0.75]
 
 
 def test_penalties_follow_bias_in_the_documented_order() -> None:
@@ -164,7 +164,7 @@ def test_penalties_follow_bias_in_the_documented_order() -> None:
 
 def test_penalties_of_a_row_do_not_depend_on_longer_neighbours() -> None:
     params = SamplingParams(temperature=0, repetition_penalty=2, frequency_penalty=0.5, logprobs=2)
-    logits = np.array([C11_LOGITS, C11_LOGITS], dtype=np.float32)
+    logits = np.array([LOGITS, LOGITS], dtype=np.float32)
     short = make_row(params, prompt=(4,), output=(4, 4))
     long = make_row(params, prompt=tuple(range(8)) * 20, output=(0,) * 30)
     alone = Sampler(8).sample(logits[:1], [short])
@@ -246,7 +246,7 @@ def test_row_without_any_candidate_is_an_error_that_names_it(params: SamplingPar
 
 @pytest.mark.parametrize("bad_id", [8, -1, 2**31, 2**80])
 def test_token_id_outside_the_vocabulary_is_refused_and_harms_nobody(bad_id: int) -> None:
-    logits = np.array([C11_LOGITS, C11_LOGITS], dtype=np.float32)
+    logits = np.array([LOGITS, LOGITS], dtype=np.float32)
     neighbour = make_row(SamplingParams(temperature=0, repetition_penalty=1.5), output=(4,))
     for params, prompt, output in [
         (SamplingParams(repetition_penalty=2), (bad_id,), ()),

@@ -34,7 +34,7 @@ def engine(kit):
 
 @pytest.mark.parametrize(("length", "num_cached"), [(8, 7), (4, 3), (5, 4), (1, 0), (12, 11), (13, 12)])
 def test_repeated_prompt_computes_its_last_token_only(engine, length: int, num_cached: int) -> None:
-    """Case E03: also when it ends on the edge of a block."""
+    """Also when it ends on the edge of a block."""
     first = engine("first", range(length), seed=3)
     again = engine("again", range(length), seed=3)
     assert (first.num_cached_tokens, again.num_cached_tokens) == (0, num_cached)
@@ -96,7 +96,7 @@ def test_prompt_that_is_still_being_computed_is_not_reused(kit) -> None:
 
 
 def test_salts_keep_equal_prompts_apart(engine) -> None:
-    """Case E01: each identity is cold once and warm after; a miss says that only the salt is another."""
+    """Each identity is cold once and warm after; a miss says that only the salt is another."""
     cached = []
     for number, salt in enumerate(["", "s1", "s2", "", "s1", "s2"]):
         request = engine(f"r{number}", range(12), cache_salt=salt)
@@ -113,7 +113,7 @@ def test_roots_of_different_kinds_differ_where_their_texts_are_equal() -> None:
 
 
 def test_evicted_prompt_is_a_miss_that_says_so(kit) -> None:
-    """Case E07: after the pool was filled with others, the first prompt is computed anew and is nobody else's."""
+    """After the pool was filled with others, the first prompt is computed anew and is nobody else's."""
     scheduler, runner = kit.make_scheduler(num_blocks=4), kit.make_runner(BLOCK)
     first = run_one(kit, scheduler, runner, "first", range(8))
     for number in range(5):

@@ -89,7 +89,7 @@ def test_end_token_is_kept_and_ends_the_request_even_as_the_last_allowed_one(kit
 
 
 def test_tight_pool_gives_the_same_answers_as_a_large_one(kit) -> None:
-    """Case E05: 6 blocks of 4, two requests of 6+10 tokens, each needing 4 blocks."""
+    """6 blocks of 4, two requests of 6+10 tokens, each needing 4 blocks."""
     outputs = {}
     for num_blocks in (64, 6):
         scheduler = kit.make_scheduler(num_blocks)
@@ -107,7 +107,7 @@ def test_tight_pool_gives_the_same_answers_as_a_large_one(kit) -> None:
 
 @pytest.mark.parametrize("length", [4, 8, 12])
 def test_full_last_block_holds_block_size_tokens_and_all_blocks_come_back(kit, length: int) -> None:
-    """Case E07: lengths divisible by the block size; finished, aborted, and reused by others."""
+    """Lengths divisible by the block size; finished, aborted, and reused by others."""
     scheduler, runner = kit.make_scheduler(num_blocks=4), kit.make_runner(4)
     request = kit.make_request("a", range(length), 2)
     scheduler.add_request(request)
@@ -148,7 +148,7 @@ def test_request_too_large_for_the_pool_is_refused_with_numbers(kit) -> None:
 
 
 def test_id_in_use_is_refused_and_can_be_used_again_after_the_end(kit) -> None:
-    """Case D06: the late end of the first request must not touch the second one under the same id."""
+    """The late end of the first request must not touch the second one under the same id."""
     scheduler, runner = kit.make_scheduler(), kit.make_runner(4)
     first = kit.make_request("twin", range(4), 5)
     scheduler.add_request(first)

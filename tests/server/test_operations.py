@@ -5,21 +5,15 @@ from __future__ import annotations
 import io
 import json
 import socket
-import ssl
-import subprocess
 import threading
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 from live_server import LiveServer, wait_until
 from scripted import echo, make_engine, say
 
-from pelton.core.errors import ConfigError, InvalidParameterError
 from pelton.server.auth import ApiKeys
-from pelton.server.options import ServerOptions
-from pelton.server.serve import bind
 
 KEYS = ApiKeys.from_lines(["alice:secret-of-alice", "bob:secret-of-bob"])
 ALICE = {"authorization": "Bearer secret-of-alice"}
@@ -310,30 +304,6 @@ def test_a_request_that_takes_too_long_is_an_error(serve) -> None:
     assert is_idle(server)
 
 
-def test_pages_of_other_origins_are_refused_unless_allowed(serve) -> None:
-    server = serve(make_engine(echo))
-    body = {"prompt": "a"}
-    foreign = {"origin": "https://evil.example"}
-    assert server.client.post("/v1/completions", json=body, headers=foreign).status_code == 403
-    own = {"origin": server.url}
-    response = server.client.post("/v1/completions", json=body, headers=own)
-    assert response.status_code == 200
-    assert "access-control-allow-origin" not in response.headers
-    allowing = serve(make_engine(echo), cors_origins=("https://app.example",))
-    preflight = allowing.client.options(
-        "/v1/completions",
-        headers={
-            "origin": "https://app.example",
-            "access-control-request-method": "POST",
-            "access-control-request-headers": "authorization,content-type",
-        },
-    )
-    assert preflight.status_code == 200
-    response = allowing.client.post("/v1/completions", json=body, headers={"origin": "https://app.example"})
-    assert response.headers["access-control-allow-origin"] == "https://app.example"
-    assert allowing.client.post("/v1/completions", json=body, headers=foreign).status_code == 403
-
-
 def test_one_json_line_per_request_without_prompts_and_keys(serve) -> None:
     stream = io.StringIO()
     server = serve(make_engine(echo), keys=KEYS, log_stream=stream)
@@ -386,42 +356,3 @@ def test_the_live_table_shows_what_is_under_way(serve) -> None:
     assert row["state"] == "decoding"
     assert row["age_ms"] >= row["ttft_ms"] > 0
     wait_until(lambda: is_idle(server), "the engine to be idle")
-
-
-def test_tls_is_served_with_a_certificate(serve, tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", str(key), "-out", str(cert), "-days", "1", "-subj", "/CN=localhost"]
-    try:
-        subprocess.run([*command, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("needs the openssl command")
-    server = serve(make_engine(echo), ssl_certfile=str(cert), ssl_keyfile=str(key))
-    context = ssl.create_default_context(cafile=str(cert))
-    response = httpx.post(f"https://127.0.0.1:{server.port}/v1/completions", json={"prompt": "a"}, verify=context)
-    assert response.json()["choices"][0]["text"] == "a"
-
-
-def test_tls_files_that_are_none_are_refused(serve, tmp_path: Path) -> None:
-    path = tmp_path / "no.pem"
-    path.write_text("nothing")
-    with pytest.raises(ConfigError, match="PEM"):
-        serve(make_engine(echo), ssl_certfile=str(path), ssl_keyfile=str(path))
-    with pytest.raises(InvalidParameterError, match="ssl_keyfile"):
-        ServerOptions(ssl_certfile=str(path))
-    with pytest.raises(InvalidParameterError, match="a file that exists"):
-        ServerOptions(ssl_certfile=str(tmp_path / "missing"), ssl_keyfile=str(path))
-
-
-def test_a_port_in_use_is_named(serve) -> None:
-    server = serve(make_engine(echo))
-    with pytest.raises(ConfigError, match=str(server.port)):
-        bind(ServerOptions(port=server.port))
-
-
-@pytest.mark.parametrize(
-    ("host", "is_loopback"),
-    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("10.0.0.5", False)],
-)
-def test_loopback_is_recognised(host: str, is_loopback: bool) -> None:
-    assert ServerOptions(host=host).is_loopback is is_loopback

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+import time
 from collections.abc import Callable
 
 import pytest
@@ -138,6 +139,21 @@ def test_long_run_without_a_border_is_encoded_exactly(make_byte_level: Make, pre
     ids = tokenizer.encode(whole, add_special=False)
     assert tokenizer.decode(ids) == whole
     assert abs(len(ids) - 2 * len(tokenizer.encode(half, add_special=False))) <= 4
+
+
+@pytest.mark.parametrize("unit", ["q", "-", "=", "7"])
+def test_time_grows_with_the_length_of_a_run_and_not_with_its_square(make_byte_level: Make, unit: str) -> None:
+    """8 times the length in less than 24 times the processor time (the square is 64); 900,000 overflow nothing."""
+    tokenizer = build_gguf_tokenizer(make_byte_level(["q q", "= =", "- -", "qq qq", "7 7"], pre="llama-bpe"))
+
+    def measure(text: str) -> float:
+        start = time.process_time()
+        assert tokenizer.decode(tokenizer.encode(text, add_special=False)) == text
+        return time.process_time() - start
+
+    short = min(measure(unit * 25_000) for _ in range(3))
+    assert min(measure(unit * 200_000) for _ in range(3)) < 24 * short
+    measure(unit * 900_000)
 
 
 def test_very_long_word_is_encoded_exactly(byte_tokenizer: Tokenizer) -> None:

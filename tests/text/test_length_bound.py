@@ -46,7 +46,6 @@ def test_long_texts_take_another_way_to_the_same_ids(make_byte_level) -> None:
 
 @pytest.mark.model
 def test_long_text_is_refused_in_milliseconds_and_tokenised_beside_other_threads(smollm2_tokenizer) -> None:
-    """Case A07."""
     for text in ("q" * 1_000_000, "=" * 900_000, "c2VjcmV0" * 125_000):
         start_s = time.perf_counter()
         assert smollm2_tokenizer.count_least_tokens(text) > 8192

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pelton.core.errors import InvalidParameterError
 
@@ -91,6 +91,21 @@ def check_number_types(instance: object, integers: tuple[str, ...], numbers: tup
 
 
 def validate_options(instance: object) -> None:
-    """Check every described field of a dataclass instance; raise `InvalidParameterError` on the first bad one."""
-    for name, spec in get_option_specs(type(instance)).items():
-        check_option(name, getattr(instance, name), spec)
+    """Check every described field of a dataclass instance; raise `InvalidParameterError` on the first bad one.
+
+    None is a value only of fields whose type says so, and a switch is true or false and nothing else.
+    """
+    # Any: a dataclass instance has no type of its own.
+    for field in dataclasses.fields(cast(Any, instance)):  # Any: see the line above
+        spec = field.metadata.get(_METADATA_KEY)
+        if spec is None:
+            continue
+        value = getattr(instance, field.name)
+        if isinstance(field.default, bool):
+            if not isinstance(value, bool):
+                raise InvalidParameterError(field.name, value, "True or False")
+        # Types are text: all options are declared in modules with `from __future__ import annotations`.
+        elif value is None and not str(field.type).endswith("None"):
+            is_described = spec.choices is not None or isinstance(field.default, (int, float))
+            raise InvalidParameterError(field.name, value, spec.describe_allowed() if is_described else "a value")
+        check_option(field.name, value, spec)

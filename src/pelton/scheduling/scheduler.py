@@ -18,16 +18,18 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 
 from pelton.core.request import Request, RequestStatus
-from pelton.core.step_plan import SampledToken, ScheduledRequest, StepPlan, StepResult
+from pelton.core.step_plan import SampledToken, StepPlan, StepResult
 from pelton.scheduling.block_pool import BlockPool
 from pelton.scheduling.deferred import DeferredRequests
 from pelton.scheduling.invariants import check_requests
 from pelton.scheduling.kv_manager import KvManager
 from pelton.scheduling.limits import SchedulerLimits, check_new_request
 from pelton.scheduling.policies import make_policy
-from pelton.scheduling.prompt_logprobs import add_prompt_logprobs, limit_prompt_chunk
+from pelton.scheduling.prompt_logprobs import add_prompt_logprobs
+from pelton.scheduling.shares import count_wanted, get_final_status, plan_decode, plan_tokens
 from pelton.scheduling.stats import PrefixCounters, SchedulerStats
 from pelton.scheduling.step_budget import StepBudget
+from pelton.scheduling.whole_sequences import plan_whole_sequences
 
 
 class Scheduler:
@@ -152,10 +154,13 @@ class Scheduler:
             num_preemptions = self.num_preemptions
             decodes, prefilling = self._secure_blocks()
             grants = self._grant_prompt_tokens(decodes, prefilling, self.num_preemptions == num_preemptions)
-            scheduled = [_plan_decode(request) for request in decodes]
-            scheduled += [_plan_tokens(request, num_tokens) for request, num_tokens in grants.items()]
+            scheduled = [plan_decode(request) for request in decodes]
+            scheduled += [plan_tokens(request, num_tokens) for request, num_tokens in grants.items()]
         else:
-            scheduled = self._schedule_whole_sequences()
+            self._budget.start(0)
+            scheduled = plan_whole_sequences(
+                self._running, self._policy, self._limits, grow=self._grow, admit=self._admit
+            )
         self._is_consistent = True
         return StepPlan(tuple(scheduled), self.kv.list_copies())
 
@@ -185,7 +190,7 @@ class Scheduler:
             request.output_token_ids.append(sampled.token_id)
             request.mirostat_mu = sampled.mirostat_mu
             updated.append((request, sampled))
-            status = _get_final_status(request, sampled.token_id)
+            status = get_final_status(request, sampled.token_id)
             if status is not None:
                 self._close(request, status)
         self._is_consistent = True
@@ -259,7 +264,7 @@ class Scheduler:
                 continue
             num_granted = grants.get(request, 0)
             start = request.num_computed_tokens + num_granted
-            num_wanted = _count_wanted(request) - num_granted
+            num_wanted = count_wanted(request) - num_granted
             num_tokens = budget.limit(start, min(num_wanted, num_left, turn.max_tokens or num_wanted))
             if num_tokens == 0:
                 break
@@ -268,32 +273,6 @@ class Scheduler:
             grants[request] = num_granted + num_tokens
             policy.grant(request, num_tokens, num_tokens == num_wanted)
         return grants
-
-    def _schedule_whole_sequences(self) -> list[ScheduledRequest]:
-        scheduled: list[ScheduledRequest] = []
-        num_left = self._limits.max_num_batched_tokens
-        num_preemptions = self.num_preemptions
-        self._policy.start_step(self._running, [])
-        self._budget.start(0)
-        for request in tuple(self._running):
-            if request.status is not RequestStatus.RUNNING:
-                continue
-            if scheduled and request.num_tokens > num_left:
-                break
-            request.num_computed_tokens = 0
-            if self._grow(request):
-                scheduled.append(_plan_tokens(request, request.num_tokens))
-                num_left -= request.num_tokens
-        scheduled = [item for item in scheduled if item.request.status is RequestStatus.RUNNING]
-        while self.num_preemptions == num_preemptions and len(self._running) < self._limits.max_num_seqs:
-            request_or_none = self._policy.peek_waiting()
-            if request_or_none is None or (scheduled and request_or_none.num_tokens > num_left):
-                break
-            if not self._admit(request_or_none):
-                break
-            scheduled.append(_plan_tokens(request_or_none, request_or_none.num_tokens))
-            num_left -= request_or_none.num_tokens
-        return scheduled
 
     def _admit(self, request: Request) -> bool:
         """Start a waiting request if there is room for all its tokens; False if not."""
@@ -389,29 +368,3 @@ class Scheduler:
 
 def _get_rank(request: Request) -> tuple[int, int]:
     return request.priority, request.arrival_number
-
-
-def _count_wanted(request: Request) -> int:
-    """Tokens a request could compute in this step."""
-    return limit_prompt_chunk(request, request.num_tokens - request.num_computed_tokens)
-
-
-def _plan_decode(request: Request) -> ScheduledRequest:
-    start = request.num_computed_tokens
-    token_ids = request.output_token_ids[-1:] or request.get_token_ids(start, start + 1)
-    return ScheduledRequest(request, token_ids, start, True, request.block_table)
-
-
-def _plan_tokens(request: Request, num_tokens: int) -> ScheduledRequest:
-    start = request.num_computed_tokens
-    stop = start + num_tokens
-    needs_sample = stop == request.num_tokens
-    return ScheduledRequest(request, request.get_token_ids(start, stop), start, needs_sample, request.block_table)
-
-
-def _get_final_status(request: Request, token_id: int) -> RequestStatus | None:
-    if token_id in request.eos_token_ids or token_id in request.params.stop_token_ids:
-        return RequestStatus.STOPPED
-    if len(request.output_token_ids) >= request.max_tokens:
-        return RequestStatus.LENGTH_CAPPED
-    return None
