@@ -24,6 +24,7 @@ COMMANDS = {
     "bench engine": "pelton.cli.bench_engine",
     "bench machine": "pelton.cli.bench_machine",
     "perplexity": "pelton.cli.perplexity",
+    "plan": "pelton.cli.plan",
     "tokenize": "pelton.cli.tokenize",
     "pull": "pelton.cli.pull",
     "doctor": "pelton.cli.doctor",

@@ -28,7 +28,8 @@ _FP8_COSTS: dict[NumberType, float] = {"int8": 1.0, "fp8": 1.0, "f32": 2.0, "fp4
 class OpCost:
     """One op of one layer (None: before or after the layers) in one step.
 
-    `kind` is "linear" or "attend"; `num_rows` rows were multiplied with `num_weights` weights that were read.
+    `kind` is "linear" or "attend". A linear in the weight format `format_name` read its weights for `num_rows` rows
+    (of experts, the mean).
     """
 
     layer: int | None
@@ -37,8 +38,8 @@ class OpCost:
     number_type: NumberType
     num_bytes: float
     num_ops: float
+    format_name: str = ""
     num_rows: float = 0.0
-    num_weights: float = 0.0
 
 
 def list_ops(
@@ -84,8 +85,8 @@ def _count_linear(
         number_type=weight_format.number_type,
         num_bytes=weight_format.count_bytes(matrix.rows, matrix.cols) * num_read,
         num_ops=2.0 * matrix.rows * matrix.cols * num_used * num_rows,
-        num_rows=num_rows * num_used / max(num_read, 1e-9) if num_read else 0.0,
-        num_weights=matrix.rows * matrix.cols * num_read,
+        format_name=weight_format.name,
+        num_rows=num_rows * num_used / num_read if num_read else 0.0,
     )
 
 

@@ -1,0 +1,185 @@
+"""`KernelRates`: how fast Pelton's own nodes run on this machine, measured with small programs. Seconds, no models.
+
+The limits of `machine_limits.py` say what the machine could do; kernels reach a share of them that differs between
+processors (docs/performance.md, docs/plan.md), so predictions need it measured. A few matrices in one format, and
+attention over one KV type, each at a handful of row counts: about a second each. Start at `measure_linear`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pelton.insight.weight_formats import get_weight_format
+
+if TYPE_CHECKING:
+    from pelton._native import KvCache, PackedWeight, Program, ThreadPool
+    from pelton.compute.recorder import Recorded, Recorder
+
+ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64, 256)
+_HIDDEN, _INNER = 768, 2048
+# Packed weights of one step: a small model's, more than most caches hold.
+_NUM_WEIGHT_BYTES = 96 << 20
+_NUM_REPEATS = 3
+_HEAD_DIM, _NUM_KV_HEADS, _NUM_ATTEND_LAYERS = 64, 4, 4
+_CONTEXT = 2048
+_NUM_REQUESTS = 8
+_NUM_PREFILL = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LinearRates:
+    """Seconds per weight of a linear with 1, 2, 4, ... rows (`ROW_COUNTS`), and of the work row by row.
+
+    `rest_s_one` and `rest_s_many` are seconds per element of normalising, gating and quantising one row and many.
+    """
+
+    seconds: tuple[float, ...]
+    rest_s_one: float
+    rest_s_many: float
+
+    def predict(self, num_rows: float) -> float:
+        """Seconds per weight at `num_rows` rows: between the measured counts, and on the last slope beyond."""
+        low = 0
+        while low < len(ROW_COUNTS) - 2 and ROW_COUNTS[low + 1] <= num_rows:
+            low += 1
+        first, second = ROW_COUNTS[low], ROW_COUNTS[low + 1]
+        slope = max((self.seconds[low + 1] - self.seconds[low]) / (second - first), 0.0)
+        if num_rows > ROW_COUNTS[-1]:
+            # Beyond, weights stay in the caches while rows pass: the time per row is that of the largest count.
+            return self.seconds[-1] * num_rows / ROW_COUNTS[-1]
+        return self.seconds[low] + slope * max(num_rows - first, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AttendRates:
+    """Operations per second of attention: one token of one request, of several, and a chunk of a prompt."""
+
+    decode_one: float
+    decode_many: float
+    prefill: float
+
+
+def measure_linear(pool: ThreadPool, isa: str, format_name: str) -> LinearRates:
+    """Measure linears in a GGUF block type on `pool`'s threads, which nothing else should use meanwhile."""
+    from pelton.compute.recorder import record_program
+
+    matrix_bytes = get_weight_format(format_name).count_bytes(_INNER, _HIDDEN)
+    num_layers = max(_NUM_WEIGHT_BYTES // (3 * matrix_bytes), 1)
+    weights = _make_weights(pool, format_name, num_layers)
+    program = record_program(_make_forward(weights), pool, isa)
+    num_weights = sum(weight.rows * weight.cols for weight in weights[1:])
+    cache = _make_cache("f16", 1)
+    seconds, rests = [], []
+    for num_rows in ROW_COUNTS:
+        nodes = _run(program, cache, [(0, num_rows)])
+        seconds.append(sum(time for kind, time in nodes if kind.startswith("linear")) / num_weights)
+        rest = sum(time for kind, time in nodes if not kind.startswith(("linear", "embed", "select")))
+        rests.append(rest / (num_rows * num_layers * (_HIDDEN + _INNER)))
+    return LinearRates(tuple(seconds), rests[0], rests[-1])
+
+
+def measure_attend(pool: ThreadPool, isa: str, kv_cache_dtype: str, group: int) -> AttendRates:
+    """Measure attention with `group` query heads per key/value head."""
+    from pelton.compute.ops import AttendSpec
+    from pelton.compute.recorder import record_program
+
+    width = _NUM_KV_HEADS * _HEAD_DIM
+    queries, keys = _pack(pool, "f16", 16, group * width), _pack(pool, "f16", 16, width)
+
+    def forward(ops: Recorder) -> Recorded:
+        x = ops.embed(queries)
+        for layer in range(_NUM_ATTEND_LAYERS):
+            spec = AttendSpec(
+                layer=layer,
+                num_heads=group * _NUM_KV_HEADS,
+                num_kv_heads=_NUM_KV_HEADS,
+                head_dim=_HEAD_DIM,
+                scale=0.125,
+            )
+            x = ops.attend(x, ops.embed(keys), ops.embed(keys), spec)
+        return ops.select_rows(x)
+
+    program = record_program(forward, pool, isa)
+    cache = _make_cache(kv_cache_dtype, _NUM_REQUESTS)
+    per_key = 4.0 * group * width * _NUM_ATTEND_LAYERS
+
+    def measure(sequences: Sequence[tuple[int, int]], num_keys: float) -> float:
+        nodes = _run(program, cache, sequences)
+        return per_key * num_keys / sum(time for kind, time in nodes if kind == "attend")
+
+    chunk_keys = _NUM_PREFILL * (_CONTEXT - _NUM_PREFILL + (_NUM_PREFILL + 1) / 2)
+    return AttendRates(
+        decode_one=measure([(_CONTEXT - 1, 1)], _CONTEXT),
+        decode_many=measure([(_CONTEXT - 1, 1)] * _NUM_REQUESTS, _NUM_REQUESTS * _CONTEXT),
+        prefill=measure([(_CONTEXT - _NUM_PREFILL, _NUM_PREFILL)], chunk_keys),
+    )
+
+
+def _pack(pool: ThreadPool, format_name: str, rows: int, cols: int) -> PackedWeight:
+    """A matrix of zeros: its values change no time."""
+    import numpy as np
+
+    from pelton._native import pack_weight
+
+    block_type = get_weight_format(format_name).block_type
+    assert block_type is not None, "callers measure GGUF block types only"
+    data = np.zeros(block_type.count_bytes(rows * cols), np.uint8)
+    return pack_weight(block_type.ggml_type_id, rows, cols, data, pool)
+
+
+def _make_weights(pool: ThreadPool, format_name: str, num_layers: int) -> list[PackedWeight]:
+    """A small embedding, then gate, up and down of each layer."""
+    weights = [_pack(pool, "f16", 16, _HIDDEN)]
+    for _ in range(num_layers):
+        weights += [_pack(pool, format_name, _INNER, _HIDDEN), _pack(pool, format_name, _INNER, _HIDDEN)]
+        weights.append(_pack(pool, format_name, _HIDDEN, _INNER))
+    return weights
+
+
+def _make_forward(weights: Sequence[PackedWeight]) -> Callable[[Recorder], Recorded]:
+    """Feed-forward layers: every row goes through all of them."""
+    import numpy as np
+
+    norm = np.ones(_HIDDEN, np.float32)
+
+    def forward(ops: Recorder) -> Recorded:
+        x = ops.embed(weights[0])
+        for index in range(len(weights) // 3):
+            gate, up, down = weights[1 + 3 * index : 4 + 3 * index]
+            h = ops.rms_norm(x, norm, 1e-5)
+            x = ops.add(x, ops.linear(ops.silu_mul(ops.linear(h, gate), ops.linear(h, up)), down))
+        return ops.select_rows(x)
+
+    return forward
+
+
+def _make_cache(kv_cache_dtype: str, num_requests: int) -> KvCache:
+    from pelton._native import KvCache
+
+    num_blocks = num_requests * _CONTEXT // 16
+    cache = KvCache(_NUM_ATTEND_LAYERS, _NUM_KV_HEADS, _HEAD_DIM, num_blocks, kv_cache_dtype)
+    # Memory that was never written is one shared page of zeros, and reading it would be far too fast.
+    zeros = bytes(cache.block_data_bytes)
+    for block in range(num_blocks):
+        cache.set_block(block, zeros)
+    return cache
+
+
+def _run(program: Program, cache: KvCache, sequences: Sequence[tuple[int, int]]) -> list[tuple[str, float]]:
+    """Kind and median seconds of every node in steps of (tokens before, tokens) per request."""
+    from pelton.compute.batch import make_batch
+
+    num_blocks = _CONTEXT // 16
+    tables = [list(range(index * num_blocks, (index + 1) * num_blocks)) for index in range(len(sequences))]
+    batch = make_batch([([0] * n, depth, table) for (depth, n), table in zip(sequences, tables, strict=True)])
+    runs = []
+    for _ in range(_NUM_REPEATS + 1):
+        program.run(
+            cache, batch.token_ids, batch.cu_seqlens, batch.context_lens, batch.block_tables, batch.sample_rows
+        )
+        runs.append(program.timings())
+    # The first run commits memory.
+    return [(each[0][0], statistics.median(run[1] for run in each)) for each in zip(*runs[1:], strict=True)]
