@@ -6,6 +6,7 @@ blocks, as 32 x 4096 tokens would otherwise take minutes. Start at `measure`.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import statistics
 import time
@@ -15,12 +16,13 @@ from pathlib import Path
 
 from pelton import LLM, SamplingParams
 from pelton.core.request import Request
-from pelton.core.step_cost import StepCost, share_time
+from pelton.core.step_cost import share_time
 from pelton.core.step_plan import ScheduledRequest, StepPlan
 from pelton.engine.benchmark import Lockstep
 from pelton.engine.core import Runner
 
 GREEDY = SamplingParams(temperature=0.0, ignore_eos=True)
+STEP_TOKENS = 2048
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Case:
 class Measurement:
     """Medians in seconds: the last of all first tokens, and the time between two tokens; `*_node_s` as in `share_time`.
 
-    `resident_bytes` is what the process holds afterwards, `num_kv_blocks` the KV blocks written since it started.
+    `resident_bytes` is what the process holds afterwards; since it started, `num_kv_blocks` KV blocks were written, and
+    no step had more than `max_step_tokens` tokens of `max_step_requests` requests.
     """
 
     case: Case
@@ -45,9 +48,10 @@ class Measurement:
     itl_s: float
     ttft_node_s: dict[str, float] = field(default_factory=dict)
     itl_node_s: dict[str, float] = field(default_factory=dict)
-    itl_cost: dict[str, float] = field(default_factory=dict)
     resident_bytes: int = 0
     num_kv_blocks: int = 0
+    max_step_tokens: int = 1
+    max_step_requests: int = 1
 
 
 def read_resident_bytes() -> int:
@@ -65,21 +69,26 @@ def measure(
     num_slots = max(case.users * (case.depth + case.prompt + case.new_tokens + 32) for case in cases)
     with LLM(model, threads=threads, kv_cache_tokens=num_slots, kv_cache_dtype=kv_cache_dtype) as llm:
         results = []
-        num_written = 0
+        num_blocks = max_tokens = max_requests = 1
         for case in cases:
             requests = make_requests(case, llm.runner.block_size, llm.model_config.vocab_size)
-            num_written = max(num_written, sum(len(request.block_table) for request in requests))
-            results.append(measure_case(llm.runner, requests, case, repeat, num_written))
+            num_blocks = max(num_blocks, sum(len(request.block_table) for request in requests))
+            max_tokens = max(max_tokens, min(STEP_TOKENS, max(case.depth, case.users * case.prompt)))
+            max_requests = max(max_requests, case.users)
+            result = measure_case(llm.runner, requests, case, repeat)
+            results.append(
+                dataclasses.replace(
+                    result, num_kv_blocks=num_blocks, max_step_tokens=max_tokens, max_step_requests=max_requests
+                )
+            )
     return results
 
 
-def measure_case(
-    runner: Runner, requests: list[Request], case: Case, repeat: int, num_kv_blocks: int
-) -> Measurement:
-    """Measure one case; `num_kv_blocks` is only passed on."""
+def measure_case(runner: Runner, requests: list[Request], case: Case, repeat: int) -> Measurement:
+    """Measure one case."""
     if case.depth:
         fill_contexts(runner, requests, case.depth)
-    lockstep = Lockstep(runner, requests, max_num_batched_tokens=2048, use_kv_cache=True)
+    lockstep = Lockstep(runner, requests, max_num_batched_tokens=STEP_TOKENS, use_kv_cache=True)
     stop = case.depth + case.prompt
     ttft_s = [time_call(lambda: lockstep.prefill(case.depth, stop)) for _ in range(repeat)]
     ttft_nodes = share_time(runner.get_node_times())
@@ -89,16 +98,13 @@ def measure_case(
         lockstep.drop_output_after(1)
         itl_s.append(time_call(lambda: lockstep.decode(case.new_tokens)) / case.new_tokens)
     nodes = runner.get_node_times()
-    cost = StepCost.from_node_times(nodes)
     return Measurement(
         case=case,
         ttft_s=statistics.median(ttft_s),
         itl_s=statistics.median(itl_s),
         ttft_node_s=ttft_nodes,
         itl_node_s=share_time(nodes),
-        itl_cost={"bytes": cost.num_bytes, "int8_ops": cost.num_int8_ops, "f32_ops": cost.num_f32_ops},
         resident_bytes=read_resident_bytes(),
-        num_kv_blocks=num_kv_blocks,
     )
 
 
@@ -125,7 +131,7 @@ def make_requests(case: Case, block_size: int, vocab_size: int) -> list[Request]
 def fill_contexts(runner: Runner, requests: list[Request], depth: int) -> None:
     """Compute the first request's first `depth` tokens, and copy its blocks to the others."""
     first = requests[0]
-    Lockstep(runner, requests[:1], max_num_batched_tokens=2048, use_kv_cache=True).prefill(0, depth)
+    Lockstep(runner, requests[:1], max_num_batched_tokens=STEP_TOKENS, use_kv_cache=True).prefill(0, depth)
     num_filled = -(-depth // runner.block_size)
     copies = tuple(
         (source, target)

@@ -13,8 +13,8 @@ import typer
 
 from pelton.cli import terminal
 from pelton.cli.options import OptionGroup, with_options
-from pelton.core.config import read_environment
 from pelton.cli.plan_report import make_plan_json, print_plan
+from pelton.core.config import read_environment
 from pelton.core.errors import InvalidParameterError
 from pelton.core.memory_size import parse_memory_size
 from pelton.insight.kv_layout import KvFormat
@@ -60,7 +60,7 @@ def plan(
             "--weights",
             metavar="FORMAT",
             show_default=False,
-            help="Format of all weights: f32, f16, bf16, int8, int4, fp8, mxfp4 or a GGUF block type (q4_0, q4_k, ...); "
+            help="Format of all weights: f32, f16, bf16, int8, int4, fp8, mxfp4 or a GGUF block type (q4_0, q4_k); "
             "unset takes the file's or the published one.",
         ),
     ] = None,
@@ -70,8 +70,8 @@ def plan(
             "--kv-cache-dtype",
             metavar="NAME",
             show_default=False,
-            help="Type of stored keys and values: f16, bf16, f32, int8, int4, or mixed for DeepSeek's latents; unset takes "
-            "f16, or mixed where there are latents.",
+            help="Type of stored keys and values: f16, bf16, f32, int8, int4, or mixed for DeepSeek's latents; unset "
+            "takes f16, or mixed where there are latents.",
         ),
     ] = None,
     memory: Annotated[
@@ -80,12 +80,12 @@ def plan(
             "--memory",
             metavar="SIZE",
             show_default=False,
-            help="Memory there is: bytes, with a unit (24GiB), or a share of the machine's (50%); unset takes all of it.",
+            help="Memory there is: bytes, with a unit (24GiB), or a share of the machine's (50%); unset takes all.",
         ),
     ] = None,
     machine: Annotated[
         str,
-        typer.Option("--machine", metavar="NAME", help="this, measured once, or a machine known by its published limits."),
+        typer.Option("--machine", metavar="NAME", help="this (measured once), or one known by its published limits."),
     ] = THIS_MACHINE,
     threads: Annotated[
         int | None,
@@ -149,5 +149,5 @@ def _choose_memory(memory: str | None, machine: MachineRates) -> int | None:
         return None
     size = parse_memory_size("memory", memory)
     if size.share is not None and machine.memory_bytes is None:
-        raise InvalidParameterError("memory", memory, f"a size in bytes: how much memory {machine.title} has is not known")
+        raise InvalidParameterError("memory", memory, f"a size in bytes: the memory of {machine.title} is not known")
     return size.compute_bytes(machine.memory_bytes or 0)

@@ -19,8 +19,8 @@ def print_plan(source: ModelSource, plan: Plan, changes: Sequence[Change]) -> No
     sparse = shape.count_active_parameters() < 0.8 * (shape.count_parameters() - shape.embedding.num_weights)
     active = f", {shape.count_active_parameters() / 1e9:.2f} B active" if sparse else ""
     lines = [
-        f"{source.name}: {shape.count_parameters() / 1e9:.2f} B parameters{active}, {len(shape.layers)} layers, context up "
-        f"to {shape.max_context:,} tokens",
+        f"{source.name}: {shape.count_parameters() / 1e9:.2f} B parameters{active}, {len(shape.layers)} layers, "
+        f"context up to {shape.max_context:,} tokens",
         f"  from {source.origin}; weights {plan.planned.formats.describe()}, KV cache {plan.planned.kv.name}",
         f"on {plan.machine.title}",
         f"  {plan.machine.source}",

@@ -104,7 +104,8 @@ def count_equivalent_fp8_ops(ops: Sequence[OpCost]) -> float:
 def count_weight_bytes(shape: ModelShape, formats: ModelFormats) -> int:
     """Bytes of all weights in memory: matrices in their format, vectors in float32."""
     matrices = sum(
-        each.count * formats.get(each.name, each.role).count_bytes(each.rows, each.cols) for each in shape.list_matrices()
+        each.count * formats.get(each.name, each.role).count_bytes(each.rows, each.cols)
+        for each in shape.list_matrices()
     )
     return matrices + 4 * shape.count_vector_weights()
 

@@ -177,9 +177,7 @@ def _run(program: Program, cache: KvCache, sequences: Sequence[tuple[int, int]])
     batch = make_batch([([0] * n, depth, table) for (depth, n), table in zip(sequences, tables, strict=True)])
     runs = []
     for _ in range(_NUM_REPEATS + 1):
-        program.run(
-            cache, batch.token_ids, batch.cu_seqlens, batch.context_lens, batch.block_tables, batch.sample_rows
-        )
+        program.run(cache, batch.token_ids, batch.cu_seqlens, batch.context_lens, batch.block_tables, batch.sample_rows)
         runs.append(program.timings())
     # The first run commits memory.
     return [(each[0][0], statistics.median(run[1] for run in each)) for each in zip(*runs[1:], strict=True)]

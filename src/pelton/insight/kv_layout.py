@@ -65,9 +65,9 @@ def count_cache_block_bytes(layer_bytes: int, num_layers: int) -> int:
     return (num_halves + (num_halves % 2 == 0)) * _HALF_PAGE
 
 
-# DeepSeek-V3.2: 512 in fp8, 4 float32 scales, 64 rotated in bf16 (FlashMLA's fp8 format); index key of 128 in fp8 with a
-# float32 scale. DeepSeek-V4 (technical report, arXiv:2606.19348): 448 in fp8, 7 scales and a byte of padding, 64 rotated
-# in bf16; index key of 128 in MXFP4.
+# DeepSeek-V3.2: 512 in fp8, 4 float32 scales, 64 rotated in bf16 (FlashMLA's fp8 format); index key of 128 in fp8
+# with a float32 scale. DeepSeek-V4 (technical report, arXiv:2606.19348): 448 in fp8, 7 scales and a byte of padding,
+# 64 rotated in bf16; index key of 128 in MXFP4.
 def count_mla_mixed_bytes(latent_dim: int, rotated_dim: int) -> int:
     """fp8 latent with a float32 scale per 128, rotated part in bf16."""
     return latent_dim + latent_dim // 128 * 4 + rotated_dim * 2

@@ -167,7 +167,7 @@ Attention = GroupedAttention | LatentAttention | CompressedAttention
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """A gated feed-forward network of `size`; with `num_experts`, that many of which a token uses some, and shared ones.
+    """A gated feed-forward network of `size`; with `num_experts`, of which a token uses some, and shared ones.
 
     Without experts `size` is the dense width and the other numbers are 0.
     """

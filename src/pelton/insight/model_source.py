@@ -96,7 +96,7 @@ def _is_path(path: Path) -> bool:
 def _open_path(path: Path) -> ModelSource:
     if path.is_dir():
         if not (path / _CONFIG_NAME).is_file():
-            raise ModelFileError(f"{path} is a directory without {_CONFIG_NAME}; allowed: a .gguf file or a config.json")
+            raise ModelFileError(f"{path} is a directory without {_CONFIG_NAME}; allowed: a .gguf or config.json")
         path = path / _CONFIG_NAME
     return _open_config(path, str(path)) if path.suffix.lower() == ".json" else _open_gguf(path)
 

@@ -17,7 +17,7 @@ from pelton.insight.model_shape import GroupedAttention, ModelShape
 from pelton.insight.prediction import PREFILL_CHUNK, Planned, Prediction, predict_decode, predict_prefill
 from pelton.insight.workspace import count_workspace_bytes
 
-# Python, NumPy, the tokenizer library and the native module (docs/plan.md, memory), and what a token of vocabulary adds.
+# Python, its libraries and the native module, and what a token of vocabulary adds (docs/plan.md, memory).
 _PROCESS_BYTES = 48e6
 _VOCABULARY_ENTRY_BYTES = 500
 
@@ -154,9 +154,7 @@ def plan_memory(
     kept = count_kept_kv_bytes(planned, context)
     largest_step = min(PREFILL_CHUNK, max(users * prompt, users))
     is_quantized = planned.formats.default.number_type == "int8"
-    workspace = count_workspace_bytes(
-        shape, largest_step, users, machine.limits.num_threads, is_quantized=is_quantized
-    )
+    workspace = count_workspace_bytes(shape, largest_step, users, machine.limits.num_threads, is_quantized=is_quantized)
     process = int(_PROCESS_BYTES + _VOCABULARY_ENTRY_BYTES * shape.vocab_size)
     fixed = weight_bytes + workspace + process
     per_request = kv_bytes if kept is None else kept

@@ -78,8 +78,9 @@ def _compare(plan: Plan, new: Plan, name: str) -> Change:
 
 
 def _quantise_weights(plan: Plan) -> Change | None:
-    """Weights in 4 bits, where they have more than 6."""
-    if plan.planned.formats.default.bits <= 6:
+    """Weights in 4 bits, where they have more than 6 in the mean."""
+    num_parameters = plan.planned.shape.count_parameters()
+    if plan.memory.weight_bytes * 8 <= 6 * num_parameters:
         return None
     name = "int4" if plan.planned.formats.default.block_type is None else "q4_0"
     formats = ModelFormats.make_uniform(name)

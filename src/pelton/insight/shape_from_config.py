@@ -59,7 +59,9 @@ class ConfigReader:
         if value is None:
             return None
         if not isinstance(value, list) or len(value) < length:
-            raise ModelFileError(f"{self.source}: {key} is {value!r}; allowed: a list of {length} entries, one per layer")
+            raise ModelFileError(
+                f"{self.source}: {key} is {value!r}; allowed: a list of {length} entries, one per layer"
+            )
         return value[:length]
 
     def require(self, *keys: str) -> None:
@@ -205,7 +207,10 @@ def _read_deepseek_v3(config: ConfigReader) -> ModelShape:
     )
     dense = Layer(attention, Mlp(config.get_int("intermediate_size")))
     sparse = Layer(attention, _read_experts(config))
-    num_layers, num_dense = config.get_int("num_hidden_layers", maximum=_MAX_LAYERS), config.get_count("first_k_dense_replace")
+    num_layers, num_dense = (
+        config.get_int("num_hidden_layers", maximum=_MAX_LAYERS),
+        config.get_count("first_k_dense_replace"),
+    )
     return _make(config, [dense if i < num_dense else sparse for i in range(num_layers)], tied=False)
 
 

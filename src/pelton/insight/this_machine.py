@@ -109,7 +109,9 @@ def open_this_machine(
         limits=_read_limits(stored["limits"]),
         memory_bytes=read_free_bytes(),
         linear=linear,
-        attend={(kv_type, group): AttendRates(**stored[f"attend {kv_type} {group}"]) for kv_type, group in needs.attends},
+        attend={
+            (kv_type, group): AttendRates(**stored[f"attend {kv_type} {group}"]) for kv_type, group in needs.attends
+        },
     )
 
 
@@ -192,7 +194,9 @@ def _save(path: Path, identity: dict[str, object], rates: dict[str, Any]) -> Non
 
 
 def _read_limits(value: dict[str, Any]) -> ThreadLimits:  # Any: see `_load`
-    fields = {key: Measured(**each) if isinstance(each, dict) else each for key, each in value.items()}
+    fields: dict[str, Any] = {  # Any: see `_load`
+        key: Measured(**each) if isinstance(each, dict) else each for key, each in value.items()
+    }
     return ThreadLimits(**fields)
 
 
