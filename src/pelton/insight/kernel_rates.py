@@ -18,12 +18,18 @@ if TYPE_CHECKING:
     from pelton._native import KvCache, PackedWeight, Program, ThreadPool
     from pelton.compute.recorder import Recorded, Recorder
 
+# Bytes that a step reads, weights and K/V together: what the caches keep from one step to the next depends on it. On a
+# Xeon with a large shared cache, decode read 45, 33 and 20 GB/s at 59, 94 and 177 MB of weights (2026-11-29).
+STEP_BYTES = (64e6, 96e6, 192e6)
+# Rows that share one pass over the weights; from 64 on arithmetic decides, and one size is enough.
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64, 256)
+_NUM_ROW_COUNTS_ONCE = 6
+
 _HIDDEN, _INNER = 768, 2048
-# Packed weights of one step: a small model's, more than most caches hold.
-_NUM_WEIGHT_BYTES = 96 << 20
-_NUM_REPEATS = 3
-_HEAD_DIM, _NUM_KV_HEADS, _NUM_ATTEND_LAYERS = 64, 4, 4
+# The first steps bring what stays into the caches.
+_NUM_WARM_UP = 12
+_NUM_REPEATS = 5
+_HEAD_DIM, _NUM_KV_HEADS, _NUM_ATTEND_LAYERS = 64, 4, 16
 _CONTEXT = 2048
 _NUM_REQUESTS = 8
 _NUM_PREFILL = 256
@@ -31,54 +37,77 @@ _NUM_PREFILL = 256
 
 @dataclass(frozen=True, slots=True)
 class LinearRates:
-    """Seconds per weight of a linear with 1, 2, 4, ... rows (`ROW_COUNTS`), and of the work row by row.
+    """Seconds per weight of a linear by `STEP_BYTES` and `ROW_COUNTS`, and of the work row by row.
 
     `rest_s_one` and `rest_s_many` are seconds per element of normalising, gating and quantising one row and many.
     """
 
-    seconds: tuple[float, ...]
+    seconds: tuple[tuple[float, ...], ...]
     rest_s_one: float
     rest_s_many: float
 
-    def predict(self, num_rows: float) -> float:
-        """Seconds per weight at `num_rows` rows: between the measured counts, and on the last slope beyond."""
-        low = 0
-        while low < len(ROW_COUNTS) - 2 and ROW_COUNTS[low + 1] <= num_rows:
-            low += 1
-        first, second = ROW_COUNTS[low], ROW_COUNTS[low + 1]
-        slope = max((self.seconds[low + 1] - self.seconds[low]) / (second - first), 0.0)
+    def predict(self, num_rows: float, step_bytes: float) -> float:
+        """Seconds per weight at `num_rows` rows in a step that reads `step_bytes`: between what was measured."""
         if num_rows > ROW_COUNTS[-1]:
-            # Beyond, weights stay in the caches while rows pass: the time per row is that of the largest count.
-            return self.seconds[-1] * num_rows / ROW_COUNTS[-1]
-        return self.seconds[low] + slope * max(num_rows - first, 0.0)
+            # Weights stay in the caches while rows pass: the time per row is that of the largest count.
+            return self.seconds[0][-1] * num_rows / ROW_COUNTS[-1]
+        by_rows = [interpolate(num_rows, ROW_COUNTS, each) for each in self.seconds]
+        return interpolate(step_bytes, STEP_BYTES, by_rows)
 
 
 @dataclass(frozen=True, slots=True)
 class AttendRates:
-    """Operations per second of attention: one token of one request, of several, and a chunk of a prompt."""
+    """Operations per second of attention.
 
-    decode_one: float
-    decode_many: float
+    `decode_near` and `decode_far`: one token per request where K and V stay in the caches, and where they come from
+    memory. `prefill`: a chunk of a prompt.
+    """
+
+    decode_near: float
+    decode_far: float
     prefill: float
+
+    def predict(self, is_decode: bool, step_bytes: float) -> float:
+        """Operations per second in a step that reads `step_bytes`."""
+        if not is_decode:
+            return self.prefill
+        # Times are what lies between, rates are not.
+        seconds = interpolate(step_bytes, (STEP_BYTES[0], STEP_BYTES[-1]), (1 / self.decode_near, 1 / self.decode_far))
+        return 1 / seconds
+
+
+def interpolate(x: float, points: Sequence[float], values: Sequence[float]) -> float:
+    """Piecewise linear through (points, values), constant outside; `points` ascend."""
+    for index in range(1, len(points)):
+        if x < points[index]:
+            share = max(x - points[index - 1], 0.0) / (points[index] - points[index - 1])
+            return values[index - 1] + share * (values[index] - values[index - 1])
+    return values[-1]
 
 
 def measure_linear(pool: ThreadPool, isa: str, format_name: str) -> LinearRates:
     """Measure linears in a GGUF block type on `pool`'s threads, which nothing else should use meanwhile."""
     from pelton.compute.recorder import record_program
 
-    matrix_bytes = get_weight_format(format_name).count_bytes(_INNER, _HIDDEN)
-    num_layers = max(_NUM_WEIGHT_BYTES // (3 * matrix_bytes), 1)
-    weights = _make_weights(pool, format_name, num_layers)
-    program = record_program(_make_forward(weights), pool, isa)
-    num_weights = sum(weight.rows * weight.cols for weight in weights[1:])
+    layer_bytes = 3 * get_weight_format(format_name).count_bytes(_INNER, _HIDDEN)
     cache = _make_cache("f16", 1)
-    seconds, rests = [], []
-    for num_rows in ROW_COUNTS:
-        nodes = _run(program, cache, [(0, num_rows)])
-        seconds.append(sum(time for kind, time in nodes if kind.startswith("linear")) / num_weights)
-        rest = sum(time for kind, time in nodes if not kind.startswith(("linear", "embed", "select")))
-        rests.append(rest / (num_rows * num_layers * (_HIDDEN + _INNER)))
-    return LinearRates(tuple(seconds), rests[0], rests[-1])
+    by_size: list[tuple[float, ...]] = []
+    rests = [0.0, 0.0]
+    for step_bytes in STEP_BYTES:
+        weights = _make_weights(pool, format_name, max(round(step_bytes / layer_bytes), 1))
+        program = record_program(_make_forward(weights), pool, isa)
+        num_weights = sum(weight.rows * weight.cols for weight in weights[1:])
+        num_elements = num_weights / (3 * _HIDDEN * _INNER) * (_HIDDEN + _INNER)
+        is_first = not by_size
+        seconds = []
+        for num_rows in ROW_COUNTS if is_first else ROW_COUNTS[:_NUM_ROW_COUNTS_ONCE]:
+            nodes = _run(program, cache, [(0, num_rows)], num_warm_up=_NUM_WARM_UP if num_rows == 1 else 2)
+            seconds.append(sum(time for kind, time in nodes if kind.startswith("linear")) / num_weights)
+            rest = sum(time for kind, time in nodes if not kind.startswith(("linear", "embed", "select")))
+            if is_first and num_rows in (ROW_COUNTS[0], ROW_COUNTS[-1]):
+                rests[num_rows > 1] = rest / (num_rows * num_elements)
+        by_size.append((*seconds, *(by_size[0][len(seconds) :] if by_size else ())))
+    return LinearRates(tuple(by_size), rests[0], rests[1])
 
 
 def measure_attend(pool: ThreadPool, isa: str, kv_cache_dtype: str, group: int) -> AttendRates:
@@ -90,7 +119,7 @@ def measure_attend(pool: ThreadPool, isa: str, kv_cache_dtype: str, group: int) 
     queries, keys = _pack(pool, "f16", 16, group * width), _pack(pool, "f16", 16, width)
 
     def forward(ops: Recorder) -> Recorded:
-        x = ops.embed(queries)
+        x, k = ops.embed(queries), ops.embed(keys)
         for layer in range(_NUM_ATTEND_LAYERS):
             spec = AttendSpec(
                 layer=layer,
@@ -99,22 +128,22 @@ def measure_attend(pool: ThreadPool, isa: str, kv_cache_dtype: str, group: int) 
                 head_dim=_HEAD_DIM,
                 scale=0.125,
             )
-            x = ops.attend(x, ops.embed(keys), ops.embed(keys), spec)
+            x = ops.attend(x, k, k, spec)
         return ops.select_rows(x)
 
     program = record_program(forward, pool, isa)
     cache = _make_cache(kv_cache_dtype, _NUM_REQUESTS)
-    per_key = 4.0 * group * width * _NUM_ATTEND_LAYERS
 
-    def measure(sequences: Sequence[tuple[int, int]], num_keys: float) -> float:
-        nodes = _run(program, cache, sequences)
-        return per_key * num_keys / sum(time for kind, time in nodes if kind == "attend")
+    def measure(sequences: Sequence[tuple[int, int]], num_keys: float, num_warm_up: int) -> float:
+        nodes = _run(program, cache, sequences, num_warm_up)
+        seconds = sum(time for kind, time in nodes if kind == "attend")
+        return 4.0 * group * width * _NUM_ATTEND_LAYERS * num_keys / seconds
 
     chunk_keys = _NUM_PREFILL * (_CONTEXT - _NUM_PREFILL + (_NUM_PREFILL + 1) / 2)
     return AttendRates(
-        decode_one=measure([(_CONTEXT - 1, 1)], _CONTEXT),
-        decode_many=measure([(_CONTEXT - 1, 1)] * _NUM_REQUESTS, _NUM_REQUESTS * _CONTEXT),
-        prefill=measure([(_CONTEXT - _NUM_PREFILL, _NUM_PREFILL)], chunk_keys),
+        decode_near=measure([(_CONTEXT - 1, 1)], _CONTEXT, _NUM_WARM_UP),
+        decode_far=measure([(_CONTEXT - 1, 1)] * _NUM_REQUESTS, _NUM_REQUESTS * _CONTEXT, 2),
+        prefill=measure([(_CONTEXT - _NUM_PREFILL, _NUM_PREFILL)], chunk_keys, 1),
     )
 
 
@@ -168,7 +197,9 @@ def _make_cache(kv_cache_dtype: str, num_requests: int) -> KvCache:
     return cache
 
 
-def _run(program: Program, cache: KvCache, sequences: Sequence[tuple[int, int]]) -> list[tuple[str, float]]:
+def _run(
+    program: Program, cache: KvCache, sequences: Sequence[tuple[int, int]], num_warm_up: int
+) -> list[tuple[str, float]]:
     """Kind and median seconds of every node in steps of (tokens before, tokens) per request."""
     from pelton.compute.batch import make_batch
 
@@ -176,8 +207,7 @@ def _run(program: Program, cache: KvCache, sequences: Sequence[tuple[int, int]])
     tables = [list(range(index * num_blocks, (index + 1) * num_blocks)) for index in range(len(sequences))]
     batch = make_batch([([0] * n, depth, table) for (depth, n), table in zip(sequences, tables, strict=True)])
     runs = []
-    for _ in range(_NUM_REPEATS + 1):
+    for _ in range(num_warm_up + _NUM_REPEATS):
         program.run(cache, batch.token_ids, batch.cu_seqlens, batch.context_lens, batch.block_tables, batch.sample_rows)
         runs.append(program.timings())
-    # The first run commits memory.
-    return [(each[0][0], statistics.median(run[1] for run in each)) for each in zip(*runs[1:], strict=True)]
+    return [(each[0][0], statistics.median(run[1] for run in each)) for each in zip(*runs[num_warm_up:], strict=True)]

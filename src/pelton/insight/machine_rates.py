@@ -31,14 +31,25 @@ SHARE_OF_F32_PREFILL = 0.70
 
 @dataclass(frozen=True, slots=True)
 class AttendOp:
-    """One layer's attention: `group` query heads per key/value head over a KV type, of `num_requests` requests."""
+    """One layer's attention: `group` query heads per key/value head over a KV type, in a step of `step_bytes`."""
 
     kv_name: str
     group: int
     is_decode: bool
-    num_requests: int
     num_bytes: float
     num_ops: float
+    step_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinearOp:
+    """One matrix in a weight format and `num_rows` rows, in a step that reads `step_bytes` in all."""
+
+    format_name: str
+    num_bytes: float
+    num_ops: float
+    num_rows: float
+    step_bytes: float
 
 
 class MachineRates(Protocol):
@@ -52,7 +63,10 @@ class MachineRates(Protocol):
     def limits(self) -> ThreadLimits: ...
     @property
     def memory_bytes(self) -> int | None: ...
-    def predict_linear(self, format_name: str, num_bytes: float, num_ops: float, num_rows: float) -> float: ...
+    def predict_linear(self, op: LinearOp) -> float:
+        """Seconds of one layer's linear in one step."""
+        ...
+
     def predict_attend(self, op: AttendOp) -> float:
         """Seconds of one layer's attention."""
         ...
@@ -87,12 +101,12 @@ class TableMachine:
         """Whether times are more than a lower bound."""
         return self.kind == "cpu"
 
-    def predict_linear(self, format_name: str, num_bytes: float, num_ops: float, num_rows: float) -> float:
+    def predict_linear(self, op: LinearOp) -> float:
         """The longer of memory and arithmetic."""
-        is_float = format_name in ("f32", "f16", "bf16")
+        is_float = op.format_name in ("f32", "f16", "bf16")
         peak = self.float_ops_per_s if is_float else self.limits.int8_ops_per_s.best
         memory, arithmetic = (SHARE_OF_MEMORY, SHARE_OF_INT8) if self.is_prediction else (1.0, 1.0)
-        return max(num_bytes / (memory * self.limits.read_bytes_per_s.best), num_ops / (arithmetic * peak))
+        return max(op.num_bytes / (memory * self.limits.read_bytes_per_s.best), op.num_ops / (arithmetic * peak))
 
     def predict_attend(self, op: AttendOp) -> float:
         """The longer of memory and arithmetic."""
@@ -111,8 +125,8 @@ class TableMachine:
 
 
 # Measured on the machine of docs/plan.md: planning and sampling of a step, and per request in it.
-STEP_OVERHEAD_S = 1.0e-3
-REQUEST_OVERHEAD_S = 30e-6
+STEP_OVERHEAD_S = 0.3e-3
+REQUEST_OVERHEAD_S = 25e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +140,16 @@ class MeasuredMachine:
     linear: dict[str, LinearRates]
     attend: dict[tuple[str, int], AttendRates]
 
-    def predict_linear(self, format_name: str, num_bytes: float, num_ops: float, num_rows: float) -> float:
-        """Measured seconds per weight at that many rows; never less than its bytes take from memory."""
-        num_weights = num_ops / (2.0 * num_rows) if num_rows else 0.0
-        measured = num_weights * self.linear[format_name].predict(num_rows)
-        return max(measured, num_bytes / self.limits.read_bytes_per_s.best if num_rows else 0.0)
+    def predict_linear(self, op: LinearOp) -> float:
+        """Measured seconds per weight at that many rows."""
+        if not op.num_rows:
+            return 0.0
+        return op.num_ops / (2.0 * op.num_rows) * self.linear[op.format_name].predict(op.num_rows, op.step_bytes)
 
     def predict_attend(self, op: AttendOp) -> float:
-        """Measured operations per second, and what its bytes take from memory, which overlap in part.
-
-        The root of the sum of squares is what came out within a sixth at 1 to 32 requests and depths of 100 to 4100
-        (docs/plan.md): the larger of the two alone is up to a third short where both are alike.
-        """
-        rates = self.attend[op.kv_name, op.group]
-        decode = rates.decode_one if op.num_requests == 1 else rates.decode_many
-        rate = decode if op.is_decode else rates.prefill
-        return math.hypot(op.num_ops / rate, op.num_bytes / self.limits.read_bytes_per_s.best)
+        """Measured operations per second."""
+        rate = self.attend[op.kv_name, op.group].predict(op.is_decode, op.step_bytes)
+        return op.num_ops / rate
 
     def predict_rest(self, num_elements: float, num_rows: float) -> float:
         """Between the measured costs of one row and of many."""

@@ -12,7 +12,7 @@ from pelton.core.step_cost import StepCost
 from pelton.insight.attention_cost import Work
 from pelton.insight.cost_model import OpCost, list_ops, sum_cost
 from pelton.insight.kv_layout import KvFormat
-from pelton.insight.machine_rates import AttendOp, MachineRates
+from pelton.insight.machine_rates import AttendOp, LinearOp, MachineRates
 from pelton.insight.model_shape import GroupedAttention, ModelShape
 from pelton.insight.roofline import Bound, compute_roofline
 from pelton.insight.weight_formats import ModelFormats
@@ -76,11 +76,12 @@ def _predict_steps(
     linear_bytes = sum(op.num_bytes for op in ops if op.kind == "linear")
     cost = sum_cost(ops) + StepCost(num_bytes=linear_bytes * (num_steps - 1))
     roofline = compute_roofline(cost, machine.limits)
+    step_bytes = cost.num_bytes / num_steps
     num_tokens = sum(each.num_tokens for each in work)
     num_requests = max(len(work) // num_steps, 1)
     return Prediction(
-        linear_s=sum(_predict_linear(op, machine, num_steps) for op in ops if op.kind == "linear"),
-        attend_s=sum(_predict_attend(op, planned, machine, is_decode, len(work)) for op in ops if op.kind == "attend"),
+        linear_s=sum(_predict_linear(op, machine, num_steps, step_bytes) for op in ops if op.kind == "linear"),
+        attend_s=sum(_predict_attend(op, planned, machine, is_decode, step_bytes) for op in ops if op.kind == "attend"),
         rest_s=machine.predict_rest(num_tokens * _count_rest_elements(planned.shape), num_tokens / num_steps),
         overhead_s=num_steps * machine.predict_overhead(num_requests),
         bound=roofline.bound,
@@ -89,19 +90,19 @@ def _predict_steps(
     )
 
 
-def _predict_linear(op: OpCost, machine: MachineRates, num_steps: int) -> float:
+def _predict_linear(op: OpCost, machine: MachineRates, num_steps: int, step_bytes: float) -> float:
     """`num_steps` times a step with an equal share of the rows."""
-    one_step = machine.predict_linear(op.format_name, op.num_bytes, op.num_ops / num_steps, op.num_rows / num_steps)
-    return num_steps * one_step
+    one_step = LinearOp(op.format_name, op.num_bytes, op.num_ops / num_steps, op.num_rows / num_steps, step_bytes)
+    return num_steps * machine.predict_linear(one_step)
 
 
-def _predict_attend(op: OpCost, planned: Planned, machine: MachineRates, is_decode: bool, num_requests: int) -> float:
+def _predict_attend(op: OpCost, planned: Planned, machine: MachineRates, is_decode: bool, step_bytes: float) -> float:
     assert op.layer is not None, "attention belongs to a layer"
     attention = planned.shape.layers[op.layer].attention
     group = attention.num_heads
     if isinstance(attention, GroupedAttention):
         group //= attention.num_kv_heads
-    attend = AttendOp(planned.kv.name, group, is_decode, num_requests, op.num_bytes, op.num_ops)
+    attend = AttendOp(planned.kv.name, group, is_decode, op.num_bytes, op.num_ops, step_bytes)
     return machine.predict_attend(attend)
 
 

@@ -201,4 +201,4 @@ def _read_limits(value: dict[str, Any]) -> ThreadLimits:  # Any: see `_load`
 
 
 def _read_linear(value: dict[str, Any]) -> LinearRates:  # Any: see `_load`
-    return LinearRates(tuple(value["seconds"]), value["rest_s_one"], value["rest_s_many"])
+    return LinearRates(tuple(tuple(each) for each in value["seconds"]), value["rest_s_one"], value["rest_s_many"])
