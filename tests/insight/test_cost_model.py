@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from pelton.core.request import Request
 from pelton.core.step_cost import StepCost
 from pelton.core.step_plan import ScheduledRequest, StepPlan
 from pelton.insight.attention_cost import Work, sum_visible_entries, sum_visible_keys
-from pelton.insight.cost_model import count_weight_bytes, list_ops, sum_cost
+from pelton.insight.cost_model import count_weight_bytes, list_distinct_ops, list_ops, sum_cost
 from pelton.insight.kv_layout import KvFormat, count_cache_block_bytes
 from pelton.insight.model_source import ModelSource, open_model
 from pelton.insight.weight_formats import WEIGHT_FORMATS, get_weight_format
@@ -77,7 +78,9 @@ def run_native(llm: LLM, batch: list[tuple[int, int]]) -> list[tuple[str, float,
 def check_equal(llm: LLM, source: ModelSource, kv: str, batch: list[tuple[int, int]]) -> None:
     nodes = run_native(llm, batch)
     ops = list(list_ops(source.shape, source.formats, KvFormat(kv), [Work(*each) for each in batch]))
-    native, own = StepCost.from_node_times(nodes), sum_cost(ops)
+    native, own = StepCost.from_node_times(nodes), sum_cost((op, 1) for op in ops)
+    distinct = list_distinct_ops(source.shape, source.formats, KvFormat(kv), [Work(*each) for each in batch])
+    assert dataclasses.astuple(sum_cost(distinct)) == pytest.approx(dataclasses.astuple(own), rel=1e-12)
     assert own.num_bytes == pytest.approx(native.num_bytes, rel=1e-12)
     assert own.num_int8_ops == pytest.approx(native.num_int8_ops, rel=1e-12)
     assert own.num_f32_ops == pytest.approx(native.num_f32_ops, rel=1e-12)

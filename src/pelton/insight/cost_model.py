@@ -11,7 +11,7 @@ the stored keys and values of each sequence once and does two products per visib
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pelton.core.step_cost import StepCost
@@ -50,18 +50,47 @@ def list_ops(
     `sequences` says what each request computes; `num_sampled` of them (None: all) get logits, one row each. Past the
     last attention only those rows go on.
     """
-    num_tokens = sum(work.num_tokens for work in sequences)
+    num_rows = sum(work.num_tokens for work in sequences)
     num_sampled = len(sequences) if num_sampled is None else num_sampled
+    for index in range(len(shape.layers)):
+        yield from _list_layer_ops(shape, index, formats, kv, sequences, (num_rows, num_sampled))
+    yield from _list_last_ops(shape, formats, num_sampled)
+
+
+def list_distinct_ops(
+    shape: ModelShape, formats: ModelFormats, kv: KvFormat, sequences: Sequence[Work]
+) -> list[tuple[OpCost, int]]:
+    """What `list_ops` yields, with each of several equal layers' ops once, and how often they occur. Fast."""
+    rows = (sum(work.num_tokens for work in sequences), len(sequences))
     last = len(shape.layers) - 1
+    counts: dict[Hashable, tuple[int, int]] = {}
     for index, layer in enumerate(shape.layers):
-        is_after_attention = False
-        for matrix in shape.list_layer_matrices(index):
-            is_after_attention |= matrix.name.startswith(("attn_output", "ffn_"))
-            rows = num_sampled if index == last and is_after_attention else num_tokens
-            num_used = layer.mlp.num_experts_per_token if matrix.role == "expert" else matrix.count
-            yield _count_linear(matrix, f"blk.{index}.{matrix.name}", formats, rows, num_used, index)
-        for name, number_type, num_bytes, num_ops in count_attention(layer.attention, kv, sequences):
-            yield OpCost(index, "attend", name, number_type, num_bytes, num_ops)
+        names = [f"blk.{index}.{matrix.name}" for matrix in shape.list_layer_matrices(index)] if formats.by_name else ()
+        key = (layer, index == last, tuple(formats.get(name, "").name for name in names))
+        first, count = counts.get(key, (index, 0))
+        counts[key] = (first, count + 1)
+    pairs = []
+    for first, count in counts.values():
+        pairs += [(op, count) for op in _list_layer_ops(shape, first, formats, kv, sequences, rows)]
+    return pairs + [(op, 1) for op in _list_last_ops(shape, formats, rows[1])]
+
+
+def _list_layer_ops(
+    shape: ModelShape, index: int, formats: ModelFormats, kv: KvFormat, sequences: Sequence[Work], rows: tuple[int, int]
+) -> Iterator[OpCost]:
+    """Ops of one layer; `rows` are all of the step, and the sampled ones, which alone go on past the last attention."""
+    layer = shape.layers[index]
+    is_after_attention = False
+    for matrix in shape.list_layer_matrices(index):
+        is_after_attention |= matrix.name.startswith(("attn_output", "ffn_"))
+        num_rows = rows[1] if index == len(shape.layers) - 1 and is_after_attention else rows[0]
+        num_used = layer.mlp.num_experts_per_token if matrix.role == "expert" else matrix.count
+        yield _count_linear(matrix, f"blk.{index}.{matrix.name}", formats, num_rows, num_used, index)
+    for name, number_type, num_bytes, num_ops in count_attention(layer.attention, kv, sequences):
+        yield OpCost(index, "attend", name, number_type, num_bytes, num_ops)
+
+
+def _list_last_ops(shape: ModelShape, formats: ModelFormats, num_sampled: int) -> Iterator[OpCost]:
     if shape.num_streams > 1:
         head = Matrix("streams_head", shape.num_streams, shape.num_streams * shape.hidden_size, "kept")
         yield _count_linear(head, head.name, formats, num_sampled, 1, None)
@@ -90,10 +119,16 @@ def _count_linear(
     )
 
 
-def sum_cost(ops: Sequence[OpCost]) -> StepCost:
-    """The step's cost; what is not int8 counts as float32, as the native program has it."""
-    int8 = sum(op.num_ops for op in ops if op.number_type == "int8")
-    return StepCost(sum(op.num_bytes for op in ops), int8, sum(op.num_ops for op in ops) - int8)
+def sum_cost(ops: Iterable[tuple[OpCost, int]]) -> StepCost:
+    """Cost of (op, how often); what is not int8 counts as float32, as the native program has it."""
+    num_bytes = num_int8_ops = num_f32_ops = 0.0
+    for op, count in ops:
+        num_bytes += op.num_bytes * count
+        if op.number_type == "int8":
+            num_int8_ops += op.num_ops * count
+        else:
+            num_f32_ops += op.num_ops * count
+    return StepCost(num_bytes, num_int8_ops, num_f32_ops)
 
 
 def count_equivalent_fp8_ops(ops: Sequence[OpCost]) -> float:

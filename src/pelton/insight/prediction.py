@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pelton.core.step_cost import StepCost
 from pelton.insight.attention_cost import Work
-from pelton.insight.cost_model import OpCost, list_ops, sum_cost
+from pelton.insight.cost_model import OpCost, list_distinct_ops, sum_cost
 from pelton.insight.kv_layout import KvFormat
 from pelton.insight.machine_rates import AttendOp, LinearOp, MachineRates
 from pelton.insight.model_shape import GroupedAttention, ModelShape
@@ -71,17 +71,18 @@ def predict_prefill(
 def _predict_steps(
     planned: Planned, machine: MachineRates, work: Sequence[Work], num_steps: int, is_decode: bool
 ) -> Prediction:
-    ops = list(list_ops(planned.shape, planned.formats, planned.kv, work))
+    ops = list_distinct_ops(planned.shape, planned.formats, planned.kv, work)
+    linears = [(op, count) for op, count in ops if op.kind == "linear"]
+    attends = [(op, count) for op, count in ops if op.kind == "attend"]
     # Weights are read once per step, while the ops above read them once in all.
-    linear_bytes = sum(op.num_bytes for op in ops if op.kind == "linear")
-    cost = sum_cost(ops) + StepCost(num_bytes=linear_bytes * (num_steps - 1))
+    cost = sum_cost(ops) + StepCost(num_bytes=sum_cost(linears).num_bytes * (num_steps - 1))
     roofline = compute_roofline(cost, machine.limits)
     step_bytes = cost.num_bytes / num_steps
     num_tokens = sum(each.num_tokens for each in work)
     num_requests = max(len(work) // num_steps, 1)
     return Prediction(
-        linear_s=sum(_predict_linear(op, machine, num_steps, step_bytes) for op in ops if op.kind == "linear"),
-        attend_s=sum(_predict_attend(op, planned, machine, is_decode, step_bytes) for op in ops if op.kind == "attend"),
+        linear_s=sum(count * _predict_linear(op, machine, num_steps, step_bytes) for op, count in linears),
+        attend_s=sum(count * _predict_attend(op, planned, machine, is_decode, step_bytes) for op, count in attends),
         rest_s=machine.predict_rest(num_tokens * _count_rest_elements(planned.shape), num_tokens / num_steps),
         overhead_s=num_steps * machine.predict_overhead(num_requests),
         bound=roofline.bound,
