@@ -64,7 +64,8 @@ def predict_memory(planned: Planned, machine: MachineRates, result: Measurement)
     assert isinstance(attention, GroupedAttention)
     layer_bytes = planned.kv.count_block_bytes(attention.num_kv_heads, attention.head_dim)
     kv_bytes = result.num_kv_blocks * count_cache_block_bytes(layer_bytes, len(planned.shape.layers))
-    memory = plan_memory(planned, machine, 16, result.max_step_requests, result.max_step_tokens, None)
+    prompt = -(-result.max_step_tokens // result.max_step_requests)
+    memory = plan_memory(planned, machine, 16, result.max_step_requests, prompt, None)
     return memory.weight_bytes + memory.workspace_bytes + memory.process_bytes + kv_bytes
 
 
@@ -96,9 +97,10 @@ def main() -> int:
     args = parser.parse_args()
     source = open_model(str(args.model), read_environment().cache_dir)
     planned = Planned(source.shape, source.formats, KvFormat(args.kv_cache_dtype))
-    machine = open_this_machine(list_needs(planned), threads=args.threads, measure_anew=args.measure)
     cases = [Case(int(users), args.depth, args.prompt, args.new_tokens) for users in args.users.split(",")]
     results = measure(args.model, cases, threads=args.threads, kv_cache_dtype=args.kv_cache_dtype, repeat=args.repeat)
+    # After the models: what measuring leaves behind is not theirs.
+    machine = open_this_machine(list_needs(planned), threads=args.threads, measure_anew=args.measure)
     rows = [row for result in results for row in compare(planned, machine, result)]
     if args.json:
         print(json.dumps([{**row.case.__dict__, "quantity": row.quantity, "predicted": row.predicted,

@@ -93,7 +93,8 @@ def test_prompts_longer_than_a_step_read_the_weights_once_per_step(planned: Plan
 
 
 def test_memory_is_the_sum_of_its_parts_and_what_is_left_holds_requests(planned: Planned) -> None:
-    plan = make_plan(planned, make_machine(), PlanOptions(context=1024, users=4), 200_000_000)
+    machine = dataclasses.replace(make_machine(), kind="cpu")
+    plan = make_plan(planned, machine, PlanOptions(context=1024, users=4), 200_000_000)
     memory = plan.memory
     assert memory.weight_bytes == NUM_WEIGHTS + 4 * 5 * 64  # 5 norms in float32
     assert memory.kv_bytes_per_token == 2 * 2 * 2 * 16 * 2

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 
 from pelton.cli import terminal
-from pelton.insight.machine_rates import MeasuredMachine, TableMachine
 from pelton.insight.model_shape import GroupedAttention
 from pelton.insight.model_source import ModelSource
 from pelton.insight.plan import Plan, SpeedPlan
@@ -83,7 +82,7 @@ def _explain_shortage(plan: Plan) -> str:
 
 
 def _describe_speed(plan: Plan) -> list[str]:
-    lower = "" if _is_prediction(plan) else ", at the machine's limits: nothing can be faster"
+    lower = "" if plan.machine.runs_pelton else ", at the machine's limits: nothing can be faster"
     lines = [f"Speed with prompts of {plan.prompt:,} tokens, and {plan.context:,} tokens of context{lower}"]
     lines.append(f"  {'users':>6} {'TTFT':>12} {'bound':>11} {'ITL':>12} {'bound':>11} {'tokens/s in all':>16}")
     for speed in plan.speeds:
@@ -105,11 +104,6 @@ def _explain(speed: SpeedPlan) -> str:
         f"a decode step of {speed.users:,} reads {gigabytes:,.3g} GB and does {decode.cost.num_ops / 1e9:,.3g} Gop; "
         f"attention takes {share:.0f} % of it; the limits would allow {_format_time(decode.limit_s)}"
     )
-
-
-def _is_prediction(plan: Plan) -> bool:
-    machine = plan.machine
-    return isinstance(machine, MeasuredMachine) or (isinstance(machine, TableMachine) and machine.is_prediction)
 
 
 def _format_bytes(num_bytes: float) -> str:
@@ -138,7 +132,7 @@ def make_plan_json(source: ModelSource, plan: Plan, changes: Sequence[Change]) -
         "machine": {
             "title": plan.machine.title,
             "source": plan.machine.source,
-            "is_lower_bound": not _is_prediction(plan),
+            "is_lower_bound": not plan.machine.runs_pelton,
             "read_bytes_per_s": plan.machine.limits.read_bytes_per_s.best,
             "int8_ops_per_s": plan.machine.limits.int8_ops_per_s.best,
             "f32_ops_per_s": plan.machine.limits.f32_ops_per_s.best,

@@ -53,7 +53,10 @@ class LinearOp:
 
 
 class MachineRates(Protocol):
-    """Seconds of parts of a step. `limits` are the roofline's; `memory_bytes` None where it is not known."""
+    """Seconds of parts of a step. `limits` are the roofline's; `memory_bytes` None where it is not known.
+
+    `runs_pelton` says whether Pelton runs there; elsewhere times are no more than lower bounds.
+    """
 
     @property
     def title(self) -> str: ...
@@ -63,6 +66,8 @@ class MachineRates(Protocol):
     def limits(self) -> ThreadLimits: ...
     @property
     def memory_bytes(self) -> int | None: ...
+    @property
+    def runs_pelton(self) -> bool: ...
     def predict_linear(self, op: LinearOp) -> float:
         """Seconds of one layer's linear in one step."""
         ...
@@ -97,21 +102,21 @@ class TableMachine:
     float_ops_per_s: float
 
     @property
-    def is_prediction(self) -> bool:
-        """Whether times are more than a lower bound."""
+    def runs_pelton(self) -> bool:
+        """Whether it is a processor."""
         return self.kind == "cpu"
 
     def predict_linear(self, op: LinearOp) -> float:
         """The longer of memory and arithmetic."""
         is_float = op.format_name in ("f32", "f16", "bf16")
         peak = self.float_ops_per_s if is_float else self.limits.int8_ops_per_s.best
-        memory, arithmetic = (SHARE_OF_MEMORY, SHARE_OF_INT8) if self.is_prediction else (1.0, 1.0)
+        memory, arithmetic = (SHARE_OF_MEMORY, SHARE_OF_INT8) if self.runs_pelton else (1.0, 1.0)
         return max(op.num_bytes / (memory * self.limits.read_bytes_per_s.best), op.num_ops / (arithmetic * peak))
 
     def predict_attend(self, op: AttendOp) -> float:
         """The longer of memory and arithmetic."""
         share = 1.0
-        if self.is_prediction:
+        if self.runs_pelton:
             share = SHARE_OF_F32_DECODE if op.is_decode else SHARE_OF_F32_PREFILL
         return max(op.num_bytes / self.limits.read_bytes_per_s.best, op.num_ops / (share * self.float_ops_per_s))
 
@@ -139,6 +144,11 @@ class MeasuredMachine:
     memory_bytes: int | None
     linear: dict[str, LinearRates]
     attend: dict[tuple[str, int], AttendRates]
+
+    @property
+    def runs_pelton(self) -> bool:
+        """Where it was measured."""
+        return True
 
     def predict_linear(self, op: LinearOp) -> float:
         """Measured seconds per weight at that many rows."""

@@ -61,8 +61,8 @@ class PlanOptions:
 class MemoryPlan:
     """Bytes by part. `growing_bytes_per_token` leaves out layers whose window is full.
 
-    `kv_bytes` is one request's at the context. `num_fitting` requests fit into `available_bytes`; both are None where
-    the memory is not known. `kept_kv_bytes` is what Pelton's cache keeps, which is more where layers have windows.
+    `kv_bytes` is one request's at the context if no window keeps more than it sees. `num_fitting` requests fit into `available_bytes`; both are None where
+    the memory is not known. `kept_kv_bytes` is what the blocks of Pelton's cache take, which is more where layers have windows.
     """
 
     weight_bytes: int
@@ -151,7 +151,7 @@ def plan_memory(
     shape, kv = planned.shape, planned.kv
     weight_bytes = count_weight_bytes(shape, planned.formats)
     kv_bytes = count_kv_bytes(shape, kv, context)
-    kept = count_kept_kv_bytes(planned, context)
+    kept = count_kept_kv_bytes(planned, context) if machine.runs_pelton else None
     largest_step = min(PREFILL_CHUNK, max(users * prompt, users))
     is_quantized = planned.formats.default.number_type == "int8"
     workspace = count_workspace_bytes(shape, largest_step, users, machine.limits.num_threads, is_quantized=is_quantized)
