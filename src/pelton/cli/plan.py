@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from pelton.cli.options import OptionGroup, with_options
 from pelton.cli.plan_report import make_plan_json, print_plan
 from pelton.core.config import read_environment
 from pelton.core.errors import InvalidParameterError
+from pelton.core.fields import check_number_types, option, validate_options
 from pelton.core.memory_size import parse_memory_size
 from pelton.insight.kv_layout import KvFormat
 from pelton.insight.machine_rates import THIS_MACHINE, MachineRates, find_machine
@@ -32,7 +34,36 @@ EXAMPLES = (
     "pelton plan deepseek-v4-pro --context 1000000 --machine h200 --memory 1128GB --json",
 )
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTarget:
+    """How the model is to be run, and on what, as the options say it."""
+
+    weights: str | None = option(
+        None,
+        "Format of all weights: f32, f16, bf16, int8, int4, fp8, mxfp4 or a GGUF block type (q4_0, q4_k); unset takes the "
+        "file's or the published one.",
+    )
+    kv_cache_dtype: str | None = option(
+        None,
+        "Type of stored keys and values: f16, bf16, f32, int8, int4, or mixed for DeepSeek's latents; unset takes f16, or "
+        "mixed where there are latents.",
+    )
+    memory: str | None = option(
+        None, "Memory there is: bytes, with a unit (24GiB), or a share of the machine's (50%); unset takes all."
+    )
+    machine: str = option(THIS_MACHINE, "this (measured once), or one known by its published limits.")
+    threads: int | None = option(
+        None, "Threads of this machine; unset takes one per physical core.", minimum=1, maximum=1024
+    )
+
+    def __post_init__(self) -> None:
+        check_number_types(self, ("threads",), ())
+        validate_options(self)
+
+
 PLAN_OPTIONS = OptionGroup.from_dataclass(PlanOptions)
+TARGET_OPTIONS = OptionGroup.from_dataclass(PlanTarget)
 
 
 def complete_preset(incomplete: str) -> list[str]:
@@ -42,7 +73,7 @@ def complete_preset(incomplete: str) -> list[str]:
     return [name for name in list_presets() if name.startswith(incomplete)]
 
 
-@with_options(PLAN_OPTIONS)
+@with_options(PLAN_OPTIONS, TARGET_OPTIONS)
 def plan(
     model: Annotated[
         str,
@@ -54,43 +85,6 @@ def plan(
             "(llama-3.1-8b).",
         ),
     ],
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            "--weights",
-            metavar="FORMAT",
-            show_default=False,
-            help="Format of all weights: f32, f16, bf16, int8, int4, fp8, mxfp4 or a GGUF block type (q4_0, q4_k); "
-            "unset takes the file's or the published one.",
-        ),
-    ] = None,
-    kv_cache_dtype: Annotated[
-        str | None,
-        typer.Option(
-            "--kv-cache-dtype",
-            metavar="NAME",
-            show_default=False,
-            help="Type of stored keys and values: f16, bf16, f32, int8, int4, or mixed for DeepSeek's latents; unset "
-            "takes f16, or mixed where there are latents.",
-        ),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            "--memory",
-            metavar="SIZE",
-            show_default=False,
-            help="Memory there is: bytes, with a unit (24GiB), or a share of the machine's (50%); unset takes all.",
-        ),
-    ] = None,
-    machine: Annotated[
-        str,
-        typer.Option("--machine", metavar="NAME", help="this (measured once), or one known by its published limits."),
-    ] = THIS_MACHINE,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", metavar="N", min=1, max=1024, show_default=False, help="Threads of this machine."),
-    ] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure this machine anew.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     **values: object,
@@ -100,12 +94,12 @@ def plan(
     Memory by part, how many requests fit, predicted TTFT and ITL with the bound that rules each, and the changes that
     would help most.
     """
-    options = PLAN_OPTIONS.build(values)
+    options, target = PLAN_OPTIONS.build(values), TARGET_OPTIONS.build(values)
     source = open_model(model, read_environment().cache_dir)
     with _naming_flags():
-        planned = _choose_formats(source, weights, kv_cache_dtype)
-        rates = _choose_machine(machine, planned, threads, measure)
-        made = make_plan(planned, rates, options, _choose_memory(memory, rates))
+        planned = _choose_formats(source, target)
+        rates = _choose_machine(target, planned, measure)
+        made = make_plan(planned, rates, options, _choose_memory(target.memory, rates))
     changes = find_changes(made)
     if json:
         terminal.write_json(make_plan_json(source, made, changes))
@@ -123,13 +117,14 @@ def _naming_flags() -> Iterator[None]:
         raise InvalidParameterError(flag, error.value, error.allowed) from error
 
 
-def _choose_formats(source: ModelSource, weights: str | None, kv_cache_dtype: str | None) -> Planned:
-    formats = source.formats if weights is None else ModelFormats.make_uniform(weights)
-    return Planned(source.shape, formats, KvFormat(kv_cache_dtype or source.kv_cache_dtype))
+def _choose_formats(source: ModelSource, target: PlanTarget) -> Planned:
+    formats = source.formats if target.weights is None else ModelFormats.make_uniform(target.weights)
+    return Planned(source.shape, formats, KvFormat(target.kv_cache_dtype or source.kv_cache_dtype))
 
 
-def _choose_machine(name: str, planned: Planned, threads: int | None, measure: bool) -> MachineRates:
+def _choose_machine(target: PlanTarget, planned: Planned, measure: bool) -> MachineRates:
     """The machine of the table, or this one with what the model needs measured."""
+    name, threads = target.machine, target.threads
     if name.lower() != THIS_MACHINE:
         for flag, value in (("threads", threads), ("measure", measure or None)):
             if value is not None:

@@ -18,8 +18,8 @@ from pelton.insight.prediction import PREFILL_CHUNK, Planned, Prediction, predic
 from pelton.insight.workspace import count_workspace_bytes
 
 # Python, its libraries and the native module, and what a token of vocabulary adds (docs/plan.md, memory).
-_PROCESS_BYTES = 48e6
-_VOCABULARY_ENTRY_BYTES = 500
+_PROCESS_BYTES = 60e6
+_VOCABULARY_ENTRY_BYTES = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,9 @@ class PlanOptions:
 class MemoryPlan:
     """Bytes by part. `growing_bytes_per_token` leaves out layers whose window is full.
 
-    `kv_bytes` is one request's at the context if no window keeps more than it sees. `num_fitting` requests fit into `available_bytes`; both are None where
-    the memory is not known. `kept_kv_bytes` is what the blocks of Pelton's cache take, which is more where layers have windows.
+    `kv_bytes` is one request's at the context if no window keeps more than it sees; `kept_kv_bytes` is what the blocks
+    of Pelton's cache take, which is more where layers have windows (None: Pelton does not run there). `num_fitting`
+    requests fit into `available_bytes`; both are None where the memory is not known.
     """
 
     weight_bytes: int
