@@ -90,6 +90,7 @@ def measure_case(runner: Runner, requests: list[Request], case: Case, repeat: in
         fill_contexts(runner, requests, case.depth)
     lockstep = Lockstep(runner, requests, max_num_batched_tokens=STEP_TOKENS, use_kv_cache=True)
     stop = case.depth + case.prompt
+    lockstep.prefill(case.depth, stop)
     ttft_s = [time_call(lambda: lockstep.prefill(case.depth, stop)) for _ in range(repeat)]
     ttft_nodes = share_time(runner.get_node_times())
     lockstep.decode(2)

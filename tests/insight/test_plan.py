@@ -253,7 +253,7 @@ def test_values_between_measured_points_lie_on_a_line() -> None:
     assert rates.predict(512, 1e12) == 8  # twice the time of 256 rows
     attend = AttendRates(decode_near=4.0, decode_far=2.0, prefill=9.0)
     assert attend.predict(True, 1e6) == 4
-    assert attend.predict(True, 128e6) == pytest.approx(1 / 0.375)
+    assert attend.predict(True, 288e6) == pytest.approx(1 / 0.375)
     assert attend.predict(False, 1e12) == 9
 
 

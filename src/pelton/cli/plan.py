@@ -41,13 +41,13 @@ class PlanTarget:
 
     weights: str | None = option(
         None,
-        "Format of all weights: f32, f16, bf16, int8, int4, fp8, mxfp4 or a GGUF block type (q4_0, q4_k); unset takes the "
-        "file's or the published one.",
+        "Format of all weights: f32, f16, bf16, int8, int4, fp8, mxfp4 or a GGUF block type (q4_0, q4_k); unset takes "
+        "the file's or the published one.",
     )
     kv_cache_dtype: str | None = option(
         None,
-        "Type of stored keys and values: f16, bf16, f32, int8, int4, or mixed for DeepSeek's latents; unset takes f16, or "
-        "mixed where there are latents.",
+        "Type of stored keys and values: f16, bf16, f32, int8, int4, or mixed for DeepSeek's latents; unset takes f16, "
+        "or mixed where there are latents.",
     )
     memory: str | None = option(
         None, "Memory there is: bytes, with a unit (24GiB), or a share of the machine's (50%); unset takes all."

@@ -25,13 +25,16 @@ STEP_BYTES = (64e6, 96e6, 192e6)
 ROW_COUNTS = (1, 2, 4, 8, 16, 32, 64, 256)
 _NUM_ROW_COUNTS_ONCE = 6
 
-_HIDDEN, _INNER = 768, 2048
+# Small matrices, so that what stages cost beside their arithmetic is in the rates.
+_HIDDEN, _INNER = 512, 1536
 # The first steps bring what stays into the caches.
 _NUM_WARM_UP = 12
-_NUM_REPEATS = 5
+_NUM_REPEATS = 7
 _HEAD_DIM, _NUM_KV_HEADS, _NUM_ATTEND_LAYERS = 64, 4, 16
 _CONTEXT = 2048
-_NUM_REQUESTS = 8
+# Together 0.5 GB of K and V in f16: far more than caches hold.
+_NUM_REQUESTS = 16
+ATTEND_BYTES = (64e6, 512e6)
 _NUM_PREFILL = 256
 
 
@@ -72,7 +75,7 @@ class AttendRates:
         if not is_decode:
             return self.prefill
         # Times are what lies between, rates are not.
-        seconds = interpolate(step_bytes, (STEP_BYTES[0], STEP_BYTES[-1]), (1 / self.decode_near, 1 / self.decode_far))
+        seconds = interpolate(step_bytes, ATTEND_BYTES, (1 / self.decode_near, 1 / self.decode_far))
         return 1 / seconds
 
 
