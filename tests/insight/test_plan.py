@@ -236,6 +236,26 @@ def test_folder_with_a_config_is_read_and_one_without_refused(tmp_path: Path) ->
     assert source.shape.count_active_parameters() == NUM_WEIGHTS
 
 
+def test_of_a_hub_repository_the_config_alone_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pelton.loading import hub_source
+
+    fetched = []
+
+    def download(file: hub_source.HubFile, folder: Path, report: object) -> Path:
+        fetched.append((file.repo_id, file.name))
+        folder.mkdir(parents=True)
+        return write_config(folder)
+
+    monkeypatch.setattr(hub_source, "download_file", download)
+    for name in ("hf:org/model", "org/model", "hf:org/model/config.json"):
+        source = open_model(name, tmp_path)
+        assert source.shape.hidden_size == 64
+        assert source.name == "hf:org/model"
+    assert fetched == [("org/model", "config.json")]
+    with pytest.raises(ModelNotFoundError, match="names a file; allowed: hf:org/repo"):
+        open_model("hf:org/model/a.gguf", tmp_path)
+
+
 def test_workspace_counts_a_row_of_logits_per_request(planned: Planned) -> None:
     few = count_workspace_bytes(planned.shape, 512, 8, 2, is_quantized=True)
     more = count_workspace_bytes(planned.shape, 512, 16, 2, is_quantized=True)
