@@ -26,6 +26,7 @@ COMMANDS = {
     "bench machine": "pelton.cli.bench_machine",
     "bench serve": "pelton.cli.bench_serve",
     "perplexity": "pelton.cli.perplexity",
+    "plan": "pelton.cli.plan",
     "tokenize": "pelton.cli.tokenize",
     "pull": "pelton.cli.pull",
     "doctor": "pelton.cli.doctor",

@@ -1,7 +1,8 @@
 """`StepCost`: what steps need at least from the machine, and how their time was shared. Plain data and sums.
 
-The numbers come from the native program's nodes (`get_node_times` of a runner), which are the one place where costs
-are counted. Start at `StepCost.from_node_times`.
+The numbers come from the native program's nodes (`get_node_times` of a runner), which count while they run, or from
+`insight/cost_model.py`, which says the same beforehand; a test holds the two together. Start at
+`StepCost.from_node_times`.
 """
 
 from __future__ import annotations
