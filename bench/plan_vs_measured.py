@@ -62,8 +62,9 @@ def predict_memory(planned: Planned, machine: MachineRates, result: Measurement)
     """Bytes with as many KV blocks as were written, and the workspace of the largest step so far."""
     attention = planned.shape.layers[0].attention
     assert isinstance(attention, GroupedAttention)
-    layer_bytes = planned.kv.count_block_bytes(attention.num_kv_heads, attention.head_dim)
-    kv_bytes = result.num_kv_blocks * count_cache_block_bytes(layer_bytes, len(planned.shape.layers))
+    num_layers = len(planned.shape.layers)
+    block_bytes = count_cache_block_bytes(planned.kv, attention.num_kv_heads, attention.head_dim, num_layers)
+    kv_bytes = result.num_kv_blocks * block_bytes
     prompt = -(-result.max_step_tokens // result.max_step_requests)
     memory = plan_memory(planned, machine, 16, result.max_step_requests, prompt, None)
     return memory.weight_bytes + memory.workspace_bytes + memory.process_bytes + kv_bytes

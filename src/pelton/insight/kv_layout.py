@@ -16,6 +16,9 @@ BLOCK_TOKENS = 16
 MIXED = "mixed"
 
 _BITS = {"f16": 16, "bf16": 16, "f32": 32, "int8": 8, "int4": 4}
+# Keys of int4 have 5 bits around a center of 4.
+_KEY_BITS = {"int4": 5}
+_UNIT_DIMS = 32
 _LINE = 64
 _HALF_PAGE = 2048
 
@@ -43,15 +46,20 @@ class KvFormat:
         if self.name == MIXED:
             allowed = ", ".join(KV_CACHE_DTYPES)
             raise InvalidParameterError("kv_cache_dtype", self.name, f"for a model with keys and values: {allowed}")
-        bits = _BITS[self.name]
-        key_unit = 16 if bits == 4 else 32 // bits
-        key_dim, value_dim = _round_up(head_dim, key_unit), _round_up(head_dim, 32 if bits == 4 else 16)
-        # A float16 scale per token, for int4 a minimum as well.
-        scale_bytes = BLOCK_TOKENS * 2 * ((bits <= 8) + (bits == 4))
-        key_bytes = key_dim * BLOCK_TOKENS * bits // 8 + scale_bytes
-        value_bytes = value_dim * BLOCK_TOKENS * bits // 8 + scale_bytes
-        center_bytes = _round_up(key_dim + 4, 16) if bits == 4 else 0
-        return _round_up(num_kv_heads * key_bytes, _LINE) + num_kv_heads * (value_bytes + center_bytes)
+        key_bits, value_bits = _KEY_BITS.get(self.name, _BITS[self.name]), _BITS[self.name]
+        is_coded = value_bits <= 8
+        key_dim = _round_up(head_dim, _UNIT_DIMS if is_coded else 32 // value_bits)
+        value_dim = _round_up(head_dim, _UNIT_DIMS if is_coded else 16)
+        scale_bytes = BLOCK_TOKENS * 2 if is_coded else 0
+        key_bytes = key_dim * BLOCK_TOKENS * key_bits // 8 + scale_bytes
+        value_bytes = value_dim * BLOCK_TOKENS * value_bits // 8 + scale_bytes
+        center_bytes = key_dim // 2 + 2 if self.name == "int4" else 0
+        return _round_up(num_kv_heads * key_bytes, self.line_bytes) + num_kv_heads * (value_bytes + center_bytes)
+
+    @property
+    def line_bytes(self) -> int:
+        """What values, and the layers of a block, start at a multiple of."""
+        return 2 if self.name == "int4" else _LINE
 
     def count_vector_bytes(self, num_elements: int) -> float:
         """Bytes of one latent of `num_elements`, with a float16 scale (int4: and minimum) where the type has one."""
@@ -59,9 +67,10 @@ class KvFormat:
         return num_elements * bits / 8 + 2 * ((bits <= 8) + (bits == 4))
 
 
-def count_cache_block_bytes(layer_bytes: int, num_layers: int) -> int:
+def count_cache_block_bytes(kv: KvFormat, num_kv_heads: int, head_dim: int, num_layers: int) -> int:
     """Bytes from one block of the native cache to the next: its layers, and a gap to an odd number of half pages."""
-    num_halves = -(-num_layers * _round_up(layer_bytes, _LINE) // _HALF_PAGE)
+    layer_bytes = _round_up(kv.count_block_bytes(num_kv_heads, head_dim), kv.line_bytes)
+    num_halves = -(-num_layers * layer_bytes // _HALF_PAGE)
     return (num_halves + (num_halves % 2 == 0)) * _HALF_PAGE
 
 

@@ -179,6 +179,6 @@ def count_kept_kv_bytes(planned: Planned, context: int) -> float | None:
     if any(not isinstance(layer.attention, GroupedAttention) for layer in planned.shape.layers):
         return None
     assert isinstance(attention, GroupedAttention)
-    layer_bytes = planned.kv.count_block_bytes(attention.num_kv_heads, attention.head_dim)
     num_blocks = -(-context // BLOCK_TOKENS)
-    return num_blocks * count_cache_block_bytes(layer_bytes, len(planned.shape.layers))
+    num_layers = len(planned.shape.layers)
+    return num_blocks * count_cache_block_bytes(planned.kv, attention.num_kv_heads, attention.head_dim, num_layers)
