@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import statistics
 import xml.etree.ElementTree as ElementTree
@@ -9,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from pelton.core.errors import InvalidParameterError
-from pelton.server.load.client import RequestTrace, Target
+from pelton.server.load.client import RequestTrace, Target, stream_request
 from pelton.server.load.lengths import Lengths
 from pelton.server.load.options import LoadOptions
 from pelton.server.load.picture import draw
@@ -105,3 +106,18 @@ def test_urls_are_taken_apart() -> None:
     assert Target.parse("http://localhost:8080/v1/") == Target("localhost", 8080, "/v1", None)
     assert Target.parse("http://[::1]:1/x").host == "::1"
     assert Target.parse("https://example.org").port == 443
+
+
+def test_a_server_that_hangs_up_is_named_and_not_a_failed_conversion() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def ask() -> RequestTrace:
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            return await stream_request(Target.parse(f"http://127.0.0.1:{port}/v1"), "/completions", {}, {}, 10.0)
+
+    assert asyncio.run(ask()).error == "the server closed the connection inside its answer"

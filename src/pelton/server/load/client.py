@@ -84,7 +84,7 @@ async def stream_request(
     except asyncio.TimeoutError:
         trace.error = f"no end within {timeout_s:g} s"
     except (OSError, ResponseError, asyncio.IncompleteReadError, ValueError) as error:
-        trace.error = f"{type(error).__name__}: {error}"
+        trace.error = str(error) if isinstance(error, ResponseError) else f"{type(error).__name__}: {error}"
     trace.end_s = time.perf_counter()
     if trace.error is None and not trace.event_times_s:
         trace.error = "a stream without text"
@@ -184,7 +184,10 @@ async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -
         yield await reader.read() if length is None else await reader.readexactly(int(length))
         return
     while True:
-        size = int((await reader.readline()).split(b";")[0], 16)
+        line = await reader.readline()
+        if not line:
+            raise ResponseError("the server closed the connection inside its answer")
+        size = int(line.split(b";")[0], 16)
         data = await reader.readexactly(size + 2)
         if size == 0:
             return
