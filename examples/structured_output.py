@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from pelton import LLM, SamplingParams
-from pelton.core.structure import Structure
+from pelton import LLM, SamplingParams, Structure
 
 SCHEMA = {
     "type": "object",

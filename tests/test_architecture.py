@@ -54,6 +54,7 @@ PUBLIC_NAMES = {
     "RequestOptions",
     "RequestOutput",
     "SamplingParams",
+    "Structure",
     "__version__",
     "errors",
 }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pelton.core.outputs import Choice, GenerationResult, RequestOutput
     from pelton.core.request_options import RequestOptions
     from pelton.core.sampling_params import SamplingParams
+    from pelton.core.structure import Structure
     from pelton.engine.async_engine import AsyncEngine
     from pelton.engine.llm import LLM
 
@@ -32,6 +33,7 @@ __all__ = [
     "RequestOptions",
     "RequestOutput",
     "SamplingParams",
+    "Structure",
     "__version__",
     "errors",
 ]
@@ -46,6 +48,7 @@ _MODULE_OF_NAME = {
     "RequestOptions": "pelton.core.request_options",
     "RequestOutput": "pelton.core.outputs",
     "SamplingParams": "pelton.core.sampling_params",
+    "Structure": "pelton.core.structure",
 }
 
 
