@@ -39,11 +39,13 @@ async def read(
 ) -> GenerationResult:
     """Generate and return the result; `times` gains the seconds at which outputs came."""
     params = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)
-    stream = engine.generate(prompt, params)
-    async for _ in stream:
+    result: GenerationResult | None = None
+    async for output in engine.generate(prompt, params):
+        result = output.result
         if times is not None:
             times.append(time.perf_counter())
-    return await stream.get_result()
+    assert result is not None
+    return result
 
 
 def list_gaps_ms(times: list[list[float]], start_s: float, end_s: float) -> list[float]:
