@@ -1,7 +1,6 @@
 #include "sampling/filters.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <numeric>
 
@@ -19,14 +18,7 @@ BucketMasses find_bucket_masses(LogitRow row, const std::vector<float>& maxima, 
     if (maxima[chunk] < kept.last.value || !has_mass(scaler.scale(maxima[chunk]))) {
       continue;
     }
-    const std::size_t start = chunk * kChunkTokens;
-    const std::size_t count = std::min(kChunkTokens, row.size() - start);
-    std::array<double, kChunkTokens> scaled{};
-    for (std::size_t i = 0; i < count; ++i) {
-      scaled[i] = scaler.scale(row[start + i]);
-    }
-    std::array<double, kChunkTokens> weights = scaled;
-    exp_nonpositive(weights);
+    const auto [start, count, scaled, weights] = weigh_chunk(row, chunk, scaler);
     for (std::size_t i = 0; i < count; ++i) {
       if (has_mass(scaled[i]) && kept.reaches({row[start + i], static_cast<std::int32_t>(start + i)})) {
         bucket_masses[get_bucket(scaled[i])] += to_mass(weights[i]);

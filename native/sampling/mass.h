@@ -25,6 +25,26 @@ inline std::uint64_t to_mass(double weight) {
   return static_cast<std::uint64_t>(static_cast<std::int64_t>(weight * kMassUnits + 0.5));
 }
 
+// Scaled logits and their exponentials of `count` tokens from id `start` on; one call of exp for all of them.
+struct ChunkWeights {
+  std::size_t start;
+  std::size_t count;
+  std::array<double, kChunkTokens> scaled{};
+  std::array<double, kChunkTokens> weights;
+};
+
+inline ChunkWeights weigh_chunk(LogitRow row, std::size_t chunk, const Scaler& scaler) {
+  ChunkWeights result;
+  result.start = chunk * kChunkTokens;
+  result.count = std::min(kChunkTokens, row.size() - result.start);
+  for (std::size_t i = 0; i < result.count; ++i) {
+    result.scaled[i] = scaler.scale(row[result.start + i]);
+  }
+  result.weights = result.scaled;
+  exp_nonpositive(result.weights);
+  return result;
+}
+
 // For a scaled logit that has mass.
 inline std::uint64_t get_mass(double scaled) { return to_mass(exp_nonpositive(scaled)); }
 

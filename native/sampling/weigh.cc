@@ -1,7 +1,6 @@
 #include "sampling/weigh.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -24,14 +23,7 @@ void collect_tokens(LogitRow row, const std::vector<float>& maxima, const Scaler
     if (maxima[chunk] < kept.last.value || !(scaler.scale(maxima[chunk]) >= kept.min_scaled)) {
       continue;
     }
-    const std::size_t start = chunk * kChunkTokens;
-    const std::size_t count = std::min(kChunkTokens, row.size() - start);
-    std::array<double, kChunkTokens> scaled{};
-    for (std::size_t i = 0; i < count; ++i) {
-      scaled[i] = scaler.scale(row[start + i]);
-    }
-    std::array<double, kChunkTokens> weights = scaled;
-    exp_nonpositive(weights);
+    const auto [start, count, scaled, weights] = weigh_chunk(row, chunk, scaler);
     for (std::size_t i = 0; i < count; ++i) {
       const Candidate token{row[start + i], static_cast<std::int32_t>(start + i)};
       // NaN and -inf have no probability, whatever the other bounds say.
