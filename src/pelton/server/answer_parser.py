@@ -8,24 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class CallDelta:
-    """More of tool call `index`. `id` and `name` come once, with the first delta of a call."""
-
-    index: int
-    arguments: str
-    id: str | None = None
-    name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedCall:
-    """A whole tool call; `arguments` is JSON text."""
-
-    id: str
-    name: str
-    arguments: str
+from pelton.core.tools import ToolCall
+from pelton.text.tool_calls.deltas import ToolDelta, join_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +21,7 @@ class AnswerDelta:
 
     content: str = ""
     reasoning: str = ""
-    tool_calls: tuple[CallDelta, ...] = ()
+    tool_calls: tuple[ToolDelta, ...] = ()
     cancelled_calls: frozenset[int] = frozenset()
 
     def join(self, later: AnswerDelta) -> AnswerDelta:
@@ -83,12 +67,6 @@ class PlainParser:
         return NOTHING
 
 
-def collect_calls(answer: AnswerDelta) -> tuple[ParsedCall, ...]:
-    """The calls of a whole answer, in the order of their index; those that turned out to be none are left out."""
-    calls: dict[int, ParsedCall] = {}
-    for delta in answer.tool_calls:
-        known = calls.get(delta.index) or ParsedCall("", "", "")
-        calls[delta.index] = ParsedCall(
-            delta.id or known.id, delta.name or known.name, known.arguments + delta.arguments
-        )
-    return tuple(calls[index] for index in sorted(calls) if index not in answer.cancelled_calls)
+def collect_calls(answer: AnswerDelta) -> tuple[ToolCall, ...]:
+    """The calls of a whole answer; those that turned out to be none are left out."""
+    return join_calls(delta for delta in answer.tool_calls if delta.index not in answer.cancelled_calls)

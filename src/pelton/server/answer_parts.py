@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pelton.server.answer_parser import AnswerDelta, CallDelta
+from pelton.server.answer_parser import AnswerDelta
+from pelton.text.tool_calls.deltas import ToolDelta
 
 PartKind = Literal["reasoning", "text", "call"]
 
@@ -70,7 +71,7 @@ class AnswerParts:
             yield from self._open(Part(kind, len(self.parts)))
         yield self._extend(text)
 
-    def _add_call(self, call: CallDelta) -> Iterator[PartEvent]:
+    def _add_call(self, call: ToolDelta) -> Iterator[PartEvent]:
         if not self._is_open or self.parts[-1].kind != "call" or self.parts[-1].call_index != call.index:
             part = Part("call", len(self.parts), call_id=call.id or "", name=call.name or "", call_index=call.index)
             yield from self._open(part)

@@ -9,13 +9,14 @@ import json
 from collections.abc import Mapping
 
 from pelton.core.outputs import Usage
-from pelton.server.answer_parser import AnswerDelta, CallDelta
+from pelton.server.answer_parser import AnswerDelta
 from pelton.server.answer_parts import AnswerParts, Part, PartEvent
 from pelton.server.answers import make_timings
 from pelton.server.chat import ChatDelta, ChatResult
 from pelton.server.errors import ErrorInfo
 from pelton.server.json_text import dump_json
 from pelton.server.sse import make_frame
+from pelton.text.tool_calls.deltas import ToolDelta
 
 Json = dict[str, object]
 
@@ -49,7 +50,7 @@ class MessageWriter:
     def write_whole(self, chat: ChatResult) -> Json:
         """The message of a request that does not stream."""
         item, result = chat.choices[0], chat.result
-        calls = tuple(CallDelta(i, call.arguments, call.id, call.name) for i, call in enumerate(item.tool_calls))
+        calls = tuple(ToolDelta(i, call.arguments, call.id, call.name) for i, call in enumerate(item.tool_calls))
         for _ in (*self._parts.push(AnswerDelta(item.content, item.reasoning, calls)), *self._parts.end()):
             pass  # only the parts are wanted
         message = self._make_message(make_usage(result.usage))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from pelton.core.outputs import Choice, GenerationResult, RequestOutput
-from pelton.server.answer_parser import NOTHING, AnswerDelta, AnswerParser, ParsedCall, collect_calls
+from pelton.core.tools import ToolCall
+from pelton.server.answer_parser import NOTHING, AnswerDelta, AnswerParser, collect_calls
 from pelton.server.chat_parsers import ParserMaker
 from pelton.server.generation import Ask, Generation
 from pelton.server.logprobs import describe_token
@@ -38,7 +39,7 @@ class ChatChoice:
 
     content: str
     reasoning: str
-    tool_calls: tuple[ParsedCall, ...]
+    tool_calls: tuple[ToolCall, ...]
     finish_reason: str
     choice: Choice
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from pelton.server.answer_parser import NOTHING, AnswerDelta, CallDelta, ParsedCall
+from pelton.core.tools import ToolCall
+from pelton.server.answer_parser import NOTHING, AnswerDelta
 from pelton.server.answers import make_timings, make_usage
 from pelton.server.chat import ChatChoice, ChatDelta, ChatResult
 from pelton.server.json_text import dump_json
 from pelton.server.logprobs import make_chat_logprobs
 from pelton.server.sse import make_frame
 from pelton.text.tokenizer import Tokenizer
+from pelton.text.tool_calls.deltas import ToolDelta
 
 Json = dict[str, object]
 
@@ -82,7 +84,7 @@ def _make_choice(head: AnswerHead, tokenizer: Tokenizer, item: ChatChoice) -> Js
     return body
 
 
-def _make_call(call: ParsedCall) -> Json:
+def _make_call(call: ToolCall) -> Json:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
@@ -155,7 +157,7 @@ class ChunkWriter:
         return delta
 
 
-def _make_call_delta(call: CallDelta) -> Json:
+def _make_call_delta(call: ToolDelta) -> Json:
     function: Json = {"arguments": call.arguments}
     delta: Json = {"index": call.index, "function": function}
     if call.id is not None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pelton.server.answer_parser import NOTHING, AnswerDelta, AnswerParser, CallDelta, PlainParser
+from pelton.server.answer_parser import NOTHING, AnswerDelta, AnswerParser, PlainParser
 from pelton.server.schema.chat import ChatCompletionRequest
 from pelton.text.reasoning import ReasoningSplitter, ReasoningStyle, detect_reasoning
-from pelton.text.tool_calls.deltas import ContentDelta, Delta
+from pelton.text.tool_calls.deltas import ContentDelta, Delta, ToolDelta
 from pelton.text.tool_calls.parser import ToolCallParser
 from pelton.text.tool_calls.registry import DEFAULT_STYLE, detect_style
 
@@ -56,7 +56,7 @@ class ModelAnswerParser:
 
     def _join(self, reasoning: str, deltas: list[Delta]) -> AnswerDelta:
         content: list[str] = []
-        calls: list[CallDelta] = []
+        calls: list[ToolDelta] = []
         cancelled: set[int] = set()
         for delta in deltas:
             if isinstance(delta, ContentDelta):
@@ -65,7 +65,7 @@ class ModelAnswerParser:
                     cancelled.add(delta.cancelled_index)
             elif self._is_parallel or delta.index == 0:
                 self._open_calls.add(delta.index)
-                calls.append(CallDelta(delta.index, delta.arguments, delta.id, delta.name))
+                calls.append(delta)
         self._open_calls -= cancelled
         if not (reasoning or content or calls or cancelled):
             return NOTHING

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from pelton.core.outputs import Timings, TokenLogprobs, Usage
-from pelton.server.answer_parser import AnswerDelta, CallDelta, ParsedCall, collect_calls
+from pelton.core.tools import ToolCall
+from pelton.server.answer_parser import AnswerDelta
 from pelton.server.answers import make_timings
 from pelton.server.chat import ChatDelta, ChatResult
 from pelton.server.errors import ErrorInfo
 from pelton.server.json_text import dump_json
 from pelton.server.logprobs import make_chat_logprobs
 from pelton.text.tokenizer import Tokenizer
+from pelton.text.tool_calls.deltas import ToolDelta, join_calls
 
 Json = dict[str, object]
 
@@ -46,7 +48,7 @@ class LineWriter:
     tokenizer: Tokenizer
     is_chat: bool
     start_s: float
-    _calls: list[CallDelta]
+    _calls: list[ToolDelta]
 
     @classmethod
     def make(cls, model: str, tokenizer: Tokenizer, *, is_chat: bool) -> LineWriter:
@@ -86,16 +88,16 @@ class LineWriter:
     def _make_logprobs(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> object:
         return make_chat_logprobs(self.tokenizer, token_ids, logprobs)
 
-    def _take_calls(self, answer: AnswerDelta, *, is_end: bool) -> tuple[ParsedCall, ...]:
+    def _take_calls(self, answer: AnswerDelta, *, is_end: bool) -> tuple[ToolCall, ...]:
         self._calls = [c for c in (*self._calls, *answer.tool_calls) if c.index not in answer.cancelled_calls]
         if not self._calls:
             return ()
         open_index = None if is_end else max(call.index for call in self._calls)
         whole = tuple(call for call in self._calls if call.index != open_index)
         self._calls = [call for call in self._calls if call.index == open_index]
-        return collect_calls(AnswerDelta(tool_calls=whole))
+        return join_calls(whole)
 
-    def _make(self, content: str, reasoning: str, calls: Sequence[ParsedCall]) -> Json:
+    def _make(self, content: str, reasoning: str, calls: Sequence[ToolCall]) -> Json:
         body: Json = {"model": self.model, "created_at": format_time(time.time())}
         if not self.is_chat:
             body["response"] = content

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pelton.core.outputs import GenerationResult, RequestOutput, TokenLogprobs, Usage
-from pelton.server.answer_parser import AnswerDelta, CallDelta
+from pelton.server.answer_parser import AnswerDelta
 from pelton.server.answer_parts import AnswerParts, Part, PartEvent
 from pelton.server.answers import make_timings
 from pelton.server.chat import ChatDelta, ChatResult
@@ -19,6 +19,7 @@ from pelton.server.json_text import dump_json
 from pelton.server.logprobs import TokenLogprobBody, make_chat_logprobs
 from pelton.server.sse import make_frame
 from pelton.text.tokenizer import Tokenizer
+from pelton.text.tool_calls.deltas import ToolDelta
 
 Json = dict[str, object]
 
@@ -49,7 +50,7 @@ class ResponseWriter:
     def write_whole(self, chat: ChatResult) -> Json:
         """The response object of a request that does not stream."""
         item = chat.choices[0]
-        calls = tuple(CallDelta(i, call.arguments, call.id, call.name) for i, call in enumerate(item.tool_calls))
+        calls = tuple(ToolDelta(i, call.arguments, call.id, call.name) for i, call in enumerate(item.tool_calls))
         for _ in (*self._parts.push(AnswerDelta(item.content, item.reasoning, calls)), *self._parts.end()):
             pass  # only the parts are wanted
         self._status = _get_status(item.finish_reason)

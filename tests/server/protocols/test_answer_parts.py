@@ -11,23 +11,25 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from pelton.core.outputs import Choice, GenerationResult, RequestOutput, Timings, TokenLogprobs, Usage
-from pelton.server.answer_parser import NOTHING, AnswerDelta, CallDelta, ParsedCall
+from pelton.core.tools import ToolCall
+from pelton.server.answer_parser import NOTHING, AnswerDelta
 from pelton.server.answer_parts import AnswerParts
 from pelton.server.anthropic_events import MessageWriter
 from pelton.server.chat import ChatChoice, ChatDelta, ChatResult
 from pelton.server.ollama_lines import LineWriter
 from pelton.server.response_events import ResponseHead, ResponseWriter
+from pelton.text.tool_calls.deltas import ToolDelta
 
 # An answer with all kinds of parts; the second call's arguments come in two pieces, the first one has none.
 DELTAS = [
     AnswerDelta(reasoning="think"),
     AnswerDelta(reasoning="ing", content="It is "),
     AnswerDelta(content="sunny."),
-    AnswerDelta(tool_calls=(CallDelta(0, "{}", "call_a", "now"),)),
-    AnswerDelta(tool_calls=(CallDelta(1, '{"city":', "call_b", "weather"),)),
-    AnswerDelta(tool_calls=(CallDelta(1, '"Ulm"}'),)),
+    AnswerDelta(tool_calls=(ToolDelta(0, "{}", "call_a", "now"),)),
+    AnswerDelta(tool_calls=(ToolDelta(1, '{"city":', "call_b", "weather"),)),
+    AnswerDelta(tool_calls=(ToolDelta(1, '"Ulm"}'),)),
 ]
-CALLS = (ParsedCall("call_a", "now", "{}"), ParsedCall("call_b", "weather", '{"city":"Ulm"}'))
+CALLS = (ToolCall("call_a", "now", "{}"), ToolCall("call_b", "weather", '{"city":"Ulm"}'))
 USAGE, TIMINGS = Usage(10, 6, 4), Timings(prefill_ms=1.0, ttft_ms=2.0)
 SETTINGS: dict[str, object] = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}
 
@@ -182,7 +184,7 @@ def test_logprobs_of_a_held_back_text_come_with_the_text() -> None:
 
 
 def test_a_call_that_turns_out_to_be_none_is_closed_and_left_out() -> None:
-    begun = AnswerDelta(tool_calls=(CallDelta(0, '{"a":', "call_a", "f"),))
+    begun = AnswerDelta(tool_calls=(ToolDelta(0, '{"a":', "call_a", "f"),))
     taken_back = AnswerDelta(content='f({"a":', cancelled_calls=frozenset({0}))
     writer = make_response_writer()
     deltas = make_deltas([begun, taken_back], "stop")

@@ -1,12 +1,12 @@
 """What a parser of tool calls hands out: pieces of content and of calls, and the whole message they make.
 
-It must not know styles. Entry point: `collect_message`.
+It must not know styles. Entry points: `collect_message`, `join_calls`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pelton.core.tools import ToolCall
 
@@ -44,25 +44,24 @@ class AssistantMessage:
     tool_calls: tuple[ToolCall, ...]
 
 
-@dataclass(slots=True)
-class _Call:
-    id: str
-    name: str
-    arguments: list[str] = field(default_factory=list)
+def join_calls(deltas: Iterable[ToolDelta]) -> tuple[ToolCall, ...]:
+    """The calls that pieces make, in the order of their index."""
+    calls: dict[int, ToolCall] = {}
+    for delta in deltas:
+        known = calls.get(delta.index) or ToolCall("", "", "")
+        calls[delta.index] = ToolCall(delta.id or known.id, delta.name or known.name, known.arguments + delta.arguments)
+    return tuple(calls[index] for index in sorted(calls))
 
 
 def collect_message(deltas: Iterable[Delta]) -> AssistantMessage:
     """Join all deltas of an answer; calls that were cancelled are left out, their text is content."""
-    content: list[str] = []
-    calls: dict[int, _Call] = {}
+    content: list[ContentDelta] = []
+    pieces: list[ToolDelta] = []
     for delta in deltas:
         if isinstance(delta, ContentDelta):
-            content.append(delta.text)
-            if delta.cancelled_index is not None:
-                del calls[delta.cancelled_index]
-            continue
-        if delta.id is not None and delta.name is not None:
-            calls[delta.index] = _Call(delta.id, delta.name)
-        calls[delta.index].arguments.append(delta.arguments)
-    finished = (ToolCall(call.id, call.name, "".join(call.arguments)) for call in calls.values())
-    return AssistantMessage("".join(content), tuple(finished))
+            content.append(delta)
+        else:
+            pieces.append(delta)
+    cancelled = {delta.cancelled_index for delta in content}
+    calls = join_calls(piece for piece in pieces if piece.index not in cancelled)
+    return AssistantMessage("".join(delta.text for delta in content), calls)
