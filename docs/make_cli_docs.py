@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from generated_page import escape, finish
 
 from pelton.cli import app as cli
 
@@ -66,22 +67,5 @@ def describe_flags(option: Any) -> str:  # Any: see make_page
     return ", ".join(f"`{flag}{value}`" for flag in flags).replace("|", "\\|")
 
 
-def escape(text: str) -> str:
-    """Keep a cell of a Markdown table in one piece."""
-    return text.replace("|", "\\|")
-
-
-def main() -> int:
-    """Write the page, or compare it with `--check`; returns the exit code."""
-    page = make_page()
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(page, encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page:
-        return 0
-    print(f"{PAGE} is not what the commands say; run `make docs`", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(finish(PAGE, make_page(), "the commands say"))

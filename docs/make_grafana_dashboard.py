@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+from generated_page import finish
+
 PAGE = Path(__file__).with_name("grafana-dashboard.json")
 WIDTH, HEIGHT, COLUMNS = 8, 8, 3
 
@@ -98,17 +100,5 @@ def make_dashboard() -> dict[str, object]:
     }
 
 
-def main() -> int:
-    """Write the file, or compare it with `--check`; returns the exit code."""
-    text = json.dumps(make_dashboard(), indent=1) + "\n"
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    print(f"{PAGE} is not what its script says; run `make docs`", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(finish(PAGE, json.dumps(make_dashboard(), indent=1) + "\n", "its script says"))

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from generated_page import escape, finish
+
 from pelton.core.fields import get_option_specs
 from pelton.server.app import create_app
 from pelton.server.errors import STATUS_TABLE
@@ -187,22 +189,5 @@ def make_metrics() -> str:
     return "\n".join(lines)
 
 
-def escape(text: str) -> str:
-    """Keep a cell of a Markdown table in one piece."""
-    return text.replace("|", "\\|")
-
-
-def main() -> int:
-    """Write the page, or compare it with `--check`; returns the exit code."""
-    page = make_page()
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(page, encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page:
-        return 0
-    print(f"{PAGE} is not what the server says; run `make docs`", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(finish(PAGE, make_page(), "the server says"))

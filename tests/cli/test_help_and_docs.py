@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs"))
+
+import make_cli_docs
 
 import pelton
 from pelton.cli import app
@@ -19,15 +21,6 @@ from pelton.core.fields import get_option_specs
 from pelton.core.sampling_params import SamplingParams
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-def load_docs_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_cli_docs", DOCS / "make_cli_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_version_is_printed(cli) -> None:
@@ -78,5 +71,4 @@ def test_completion_script_can_be_shown_for_bash(cli) -> None:
 
 
 def test_page_about_the_command_line_is_current() -> None:
-    script = load_docs_script()
-    assert (DOCS / "cli.md").read_text(encoding="utf-8") == script.make_page(), "run `make docs`"
+    assert (DOCS / "cli.md").read_text(encoding="utf-8") == make_cli_docs.make_page(), "run `make docs`"
