@@ -139,11 +139,6 @@ class AsyncEngine:
         return self._require_loaded().parts.chat_template
 
     @property
-    def has_chat_template(self) -> bool:
-        """Whether `chat` works with this model."""
-        return self._require_loaded().parts.chat_template is not None
-
-    @property
     def model_path(self) -> Path | None:
         """File of the weights, if there is one."""
         return self._require_loaded().parts.model_path

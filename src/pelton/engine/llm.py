@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 ParamsArgument = SamplingParams | Iterable[SamplingParams] | None
 # How many requests may be unfinished or wait for their turn to be yielded, per request of a full batch.
 _WINDOW_FACTOR = 4
-
-
 # Tokens of texts to embed that are computed at once.
 _EMBEDDING_CHUNK = 512
 

@@ -154,20 +154,12 @@ class ModelRunner:
         """Give the memory that `compute_hidden_states` took for K/V back, until it is called again."""
         self._hidden_states.drop_cache()
 
-    def get_kv_block(self, block_id: int) -> bytes:
-        """What a KV block holds, all layers, as it lies in memory. ValueError for a block that does not exist."""
-        return self._cache.get_block(block_id)
-
-    def set_kv_block(self, block_id: int, data: bytes) -> None:
-        """Write what `get_kv_block` gave. ValueError for a block that does not exist or another number of bytes."""
-        self._cache.set_block(block_id, data)
-
     def get_block(self, block_id: int) -> bytes:
-        """K/V of a block in the cache's own layout, without padding."""
+        """K/V of a block, all layers, in the cache's own layout without padding. ValueError if there is none."""
         return self._cache.get_block(block_id)
 
     def set_block(self, block_id: int, data: bytes) -> None:
-        """Write the K/V of a block, as `get_block` gave it."""
+        """Write what `get_block` gave. ValueError for a block that does not exist or another number of bytes."""
         self._cache.set_block(block_id, data)
 
     def get_node_times(self) -> list[NodeTime]:

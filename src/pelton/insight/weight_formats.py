@@ -51,12 +51,6 @@ class WeightFormat:
             )
         return _count_packed_bytes(self.block_type, rows, cols)
 
-    def count_file_bytes(self, num_weights: int) -> float:
-        """Bytes of `num_weights` weights in a file, without any padding."""
-        if self.block_type is None:
-            return num_weights * self.bits / 8
-        return num_weights * self.block_type.block_bytes / self.block_type.block_size
-
 
 def _count_packed_bytes(block_type: BlockType, rows: int, cols: int) -> int:
     """Codes, scales and minima, each an array of whole tiles that ends on a cache line."""

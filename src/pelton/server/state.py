@@ -65,9 +65,3 @@ def get_log_fields(connection: HTTPConnection) -> LogFields:
     """The fields of this request's log line, to be added to."""
     fields: LogFields = connection.scope["state"]["log_fields"]
     return fields
-
-
-def get_request_id(connection: HTTPConnection) -> str:
-    """The id of the HTTP request, the client's X-Request-Id if it sent a usable one. Not unique; never a key."""
-    request_id: str = connection.scope["state"]["request_id"]
-    return request_id
