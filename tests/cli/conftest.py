@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from byte_model import make_config
 from pelton.cli import main as cli_main
 from pelton.cli import open_model
 from pelton.core.config import EngineConfig
 from pelton.core.errors import ModelNotFoundError
-from pelton.core.model_config import ModelConfig, RopeConfig
 from pelton.core.request import Request
 from pelton.core.step_cost import NodeTime
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
@@ -115,21 +115,7 @@ def make_limits(isa: str, thread_counts: Sequence[int], progress: object = None)
 def make_llm(
     runner: ScriptedRunner, config: EngineConfig, tokenizer: ByteTokenizer, context: int, template: str | None
 ) -> LLM:
-    model_config = ModelConfig(
-        model_type="fake",
-        name="fake model",
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=1,
-        intermediate_size=1,
-        num_layers=1,
-        num_heads=1,
-        num_kv_heads=1,
-        head_dim=1,
-        max_position_embeddings=context,
-        norm_eps=1e-5,
-        rope=RopeConfig(num_dims=1),
-        tie_word_embeddings=True,
-    )
+    model_config = make_config(tokenizer.vocab_size, context, name="fake model")
     chat_template = None if template is None else ChatTemplate(template)
     return LLM.from_parts(EngineParts(model_config, tokenizer, chat_template, runner, load_ms=1.5), config)
 

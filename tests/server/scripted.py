@@ -1,17 +1,16 @@
-"""A scripted engine: a byte-level tokenizer and a runner that generates what it is told; no model."""
+"""A scripted engine: the tokenizer of `byte_model.py` and a runner that generates what it is told; no model."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from byte_model import EOS, ByteTokenizer, make_config
 from pelton.core.config import EngineConfig
 from pelton.core.embedding import TextChunk
-from pelton.core.errors import InvalidParameterError
-from pelton.core.model_config import ModelConfig, RopeConfig
 from pelton.core.outputs import TokenLogprobs
 from pelton.core.request import Request
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
@@ -19,55 +18,10 @@ from pelton.engine.async_engine import AsyncEngine
 from pelton.engine.parts import EngineParts
 from pelton.text.chat_template import ChatTemplate
 
-BOS, EOS, END_OF_TURN = 256, 257, 258
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'villain' %}{{ raise_exception('no villains') }}{% endif %}"
     "[{{ m.role }}]{{ m.content }}{% endfor %}"
 )
-
-
-class ByteTokenizer:
-    """Ids 0 to 255 are bytes, then three control tokens, then `pieces`, multi-byte tokens that only a runner uses."""
-
-    def __init__(self, *, add_bos: bool = True, pieces: Sequence[str] = ()) -> None:
-        self.bos_token_id = BOS
-        self.eos_token_ids = frozenset((EOS, END_OF_TURN))
-        self.add_bos = add_bos
-        self.add_eos = False
-        self.strips_leading_space = False
-        self._bytes = [bytes([b]) for b in range(256)] + [b""] * 3 + [p.encode() for p in pieces]
-        self.vocab_size = len(self._bytes)
-        self._id_of_piece = {p: 259 + i for i, p in enumerate(pieces)}
-
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise InvalidParameterError("text", "a lone surrogate", "text that can be written as UTF-8")
-        ids = [BOS] if add_special and self.add_bos else []
-        for index, part in enumerate(text.split("<s>") if parse_special else [text]):
-            ids += [BOS] * (index > 0) + list(part.encode())
-        return ids
-
-    def count_least_tokens(self, text: str) -> int:
-        return len(text.encode("utf-8", "replace")) // 3  # "<s>" is one token
-
-    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        return b"".join(self._bytes[i] for i in ids).decode(errors="replace")
-
-    def token_bytes(self, token_id: int) -> bytes:
-        return self._bytes[token_id]
-
-    def piece(self, token_id: int) -> str:
-        names = {BOS: "<s>", EOS: "</s>", END_OF_TURN: "<|end|>"}
-        return names.get(token_id) or self._bytes[token_id].decode(errors="replace")
-
-    def find_token(self, text: str) -> int | None:
-        return {"<s>": BOS, "</s>": EOS, "<|end|>": END_OF_TURN}.get(text) or self._id_of_piece.get(text)
-
-    def is_special(self, token_id: int) -> bool:
-        return BOS <= token_id <= END_OF_TURN
-
-    def get_piece_ids(self, pieces: Iterable[str]) -> list[int]:
-        return [self._id_of_piece[p] for p in pieces]
 
 
 class ScriptedRunner:
@@ -138,11 +92,6 @@ def say(text: str, end: int | None = EOS) -> Callable[[Request], int]:
     return choose
 
 
-def follow(script: Sequence[int]) -> Callable[[Request], int]:
-    """Generate these ids, one after the other."""
-    return lambda request: script[len(request.output_token_ids)]
-
-
 def echo(request: Request) -> int:
     """Generate the prompt again, without control tokens, then the end."""
     ids = [i for i in request.prompt_token_ids if i < 256]
@@ -161,21 +110,7 @@ def make_engine(
 ) -> AsyncEngine:
     """An engine whose model is a script; `options` are fields of EngineConfig."""
     tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
-    model_config = ModelConfig(
-        model_type="fake",
-        name="fake",
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=1,
-        intermediate_size=1,
-        num_layers=1,
-        num_heads=1,
-        num_kv_heads=1,
-        head_dim=1,
-        max_position_embeddings=model_context,
-        norm_eps=1e-5,
-        rope=RopeConfig(num_dims=1),
-        tie_word_embeddings=True,
-    )
+    model_config = make_config(tokenizer.vocab_size, model_context)
     chat_template = None if template is None else ChatTemplate(template, bos_token="<s>", eos_token="")
     runner = ScriptedRunner(choose, num_blocks=num_blocks)
     parts = EngineParts(model_config, tokenizer, chat_template, runner, load_ms=12.5)

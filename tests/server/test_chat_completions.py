@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 from live_server import LiveServer
-from scripted import BOS, ByteTokenizer, echo, follow, make_engine, say
+from scripted import echo, make_engine, say
 
+from byte_model import BOS, ByteTokenizer, follow
 from pelton.core.request import Request
 
 

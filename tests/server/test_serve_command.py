@@ -35,7 +35,7 @@ PROGRAM = """
 
 def start_serve(*args: str, env: dict[str, str] | None = None) -> tuple[subprocess.Popen[str], str, list[str]]:
     """Run the command with a scripted engine; returns the process, its URL and what it printed before that."""
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src")]
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
     code = textwrap.dedent(PROGRAM).format(paths=paths)
     process = subprocess.Popen(
         [sys.executable, "-c", code, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env

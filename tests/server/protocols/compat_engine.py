@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from live_server import LiveServer
-from scripted import END_OF_TURN, TEMPLATE, ByteTokenizer, make_engine
+from scripted import TEMPLATE, make_engine
 
+from byte_model import END_OF_TURN, ByteTokenizer
 from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
 

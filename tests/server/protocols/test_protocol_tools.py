@@ -10,7 +10,9 @@ import ollama
 import openai
 import pytest
 from compat_engine import CompatServer
-from scripted import END_OF_TURN, TEMPLATE
+from scripted import TEMPLATE
+
+from byte_model import END_OF_TURN
 
 CALL = '{"name": "get_weather", "arguments": {"city": "Ulm \\"{\\""}}'
 TEXT = f"<think>\nhm\n</think>\n\nOne moment.<tool_call>\n{CALL}\n</tool_call>"
