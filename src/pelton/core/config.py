@@ -75,11 +75,17 @@ class EngineConfig:
         maximum=2**40,
         unit="tokens",
     )
+    num_kept_traces: int = option(
+        256,
+        "Finished requests whose traces are kept, for explanations. No prompt and no answer is kept.",
+        minimum=0,
+        maximum=1_000_000,
+    )
     use_prefix_cache: bool = option(True, "Reuse keys and values of prompts that begin like earlier ones.")
     use_kv_cache: bool = option(True, "Keep keys and values between steps; off recomputes everything each step.")
 
     def __post_init__(self) -> None:
-        integers = ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens")
+        integers = ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens", "num_kept_traces")
         queue_limits = ("max_queued_requests", "max_queued_tokens")
         check_number_types(self, (*integers, *queue_limits), ("max_step_ms",))
         validate_options(self)

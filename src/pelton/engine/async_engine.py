@@ -34,6 +34,8 @@ from pelton.engine.prepare import PreparedRequest, RequestPreparer
 from pelton.engine.prompts import Message, Prompt, PromptEncoder
 from pelton.engine.requests import RequestTable
 from pelton.engine.stats import EngineStats
+from pelton.engine.trace_log import TraceLog
+from pelton.engine.trace_recorder import TraceRecorder
 from pelton.text.chat_template import ChatTemplate
 from pelton.text.tokenizer import Tokenizer
 
@@ -152,6 +154,11 @@ class AsyncEngine:
     def load_ms(self) -> float:
         """Milliseconds that loading took, without the download."""
         return self._require_loaded().parts.load_ms
+
+    @property
+    def traces(self) -> TraceLog:
+        """What requests lived through, step by step."""
+        return self._require_loaded().traces
 
     def stats(self) -> EngineStats:
         """Figures as of the last step; zeros before `start`."""
@@ -322,7 +329,14 @@ class _LoadedEngine:
                 PromptEncoder(parts.tokenizer, parts.chat_template, vocab_size, self.context_length)
             )
             self.core = EngineCore(runner, config)
-            table = RequestTable(self.core, parts.tokenizer, context_length=self.context_length, load_ms=parts.load_ms)
+            self.traces = TraceLog(config.num_kept_traces)
+            table = RequestTable(
+                self.core,
+                parts.tokenizer,
+                context_length=self.context_length,
+                load_ms=parts.load_ms,
+                recorder=TraceRecorder(self.traces, is_fair=config.scheduling_policy == "fair"),
+            )
             self.thread = EngineThread(table, config)
             self.embedder = Embedder(runner, self.thread, config, lambda: table.has_unfinished)
             self.thread.start()

@@ -209,7 +209,7 @@ class EngineThread:
                 self._table.abort(message.key)
             return None
         try:
-            self._table.add(message.key, message.prepared, is_streamed=message.is_streamed)
+            message.queue.trace = self._table.add(message.key, message.prepared, is_streamed=message.is_streamed)
         except PeltonError as error:
             return message.queue.fail(error)
         finally:
