@@ -104,7 +104,7 @@ def open_this_machine(
         if measured_as in linear:
             linear[name] = linear[measured_as]
     return MeasuredMachine(
-        title=f"this machine ({identity['cpu']}, {isa}, {num_threads} thread{'s' * (num_threads > 1)})",
+        title=_make_title(identity),
         source=f"measured here, kept in {path}",
         limits=_read_limits(stored["limits"]),
         memory_bytes=read_free_bytes(),
@@ -113,6 +113,26 @@ def open_this_machine(
             (kv_type, group): AttendRates(**stored[f"attend {kv_type} {group}"]) for kv_type, group in needs.attends
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLimits:
+    """Limits that were measured on this machine earlier; `title` says in words which machine and threads."""
+
+    title: str
+    limits: ThreadLimits
+
+
+def find_stored_limits(isa: str, num_threads: int) -> StoredLimits | None:
+    """Limits of this machine with `num_threads` threads if they are stored; measures nothing."""
+    identity = _describe_identity(isa, num_threads)
+    stored = _load(read_environment().cache_dir / _FILE_NAME, identity)
+    return StoredLimits(_make_title(identity), _read_limits(stored["limits"])) if "limits" in stored else None
+
+
+def _make_title(identity: dict[str, object]) -> str:
+    threads = identity["threads"]
+    return f"this machine ({identity['cpu']}, {identity['isa']}, {threads} thread{'s' * (threads != 1)})"
 
 
 def _measure_missing(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import HTTPConnection
 
 from pelton.server.auth import ApiKeys, Caller
+from pelton.server.engine_facts import EngineFacts
 from pelton.server.errors import ErrorShape
 from pelton.server.ids import IdMaker
 from pelton.server.live_requests import LiveRequests
@@ -43,6 +44,7 @@ class ServerState:
     tracer: Tracer | None
     error_shapes: dict[str, ErrorShape]
     live: LiveRequests = field(default_factory=LiveRequests)
+    engine_facts: EngineFacts = field(default_factory=EngineFacts)
     ids: IdMaker = field(default_factory=IdMaker)
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "pelton-bodies"))
     created: int = field(default_factory=lambda: int(time.time()))
