@@ -11,6 +11,7 @@ ROUTE_MODULES = (
     "pelton.server.routes.completions",
     "pelton.server.routes.embeddings",
     "pelton.server.routes.engine_info",
+    "pelton.server.routes.explain",
     "pelton.server.routes.messages",
     "pelton.server.routes.models",
     "pelton.server.routes.ollama",
