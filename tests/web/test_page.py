@@ -45,7 +45,9 @@ def test_an_answer_streams_with_its_tokens_and_figures(serve, open_page, ask) ->
     assert get_tokens(page, 1)[:3] == ["<s>, id 256", "[, id 91", "u, id 117"]
     assert len(get_tokens(page, 1)) == 1 + len("[user]Hi there")
     expect(page.locator("#times .caption")).to_contain_text(f"{len(ANSWER)} gaps")
-    expect(page.locator("#blocks canvas")).to_have_attribute("aria-label", r"64 blocks of the KV cache: 10 cached, reusable, 54 free")
+    expect(page.locator("#blocks canvas")).to_have_attribute(
+        "aria-label", r"64 blocks of the KV cache: 10 cached, reusable, 54 free"
+    )
     expect(page.locator("#engine .caption")).to_contain_text(f"{len(ANSWER) + 1} tokens generated")
 
 
@@ -54,14 +56,15 @@ def test_steps_story_and_explanation_are_those_of_the_request(serve, open_page, 
     ask(page, "Hi there")
     expect(page.locator("#times .caption")).to_contain_text("As the engine saw it")
     expect(page.locator("#steps canvas")).to_have_attribute(
-        "aria-label", f"The last {len(ANSWER) + 1} steps: step {len(ANSWER) + 1} ran 1 sequence: 1 decode, 0 prompt tokens"
+        "aria-label",
+        f"The last {len(ANSWER) + 1} steps: step {len(ANSWER) + 1} ran 1 sequence: 1 decode, 0 prompt tokens",
     )
     page.locator("#steps .figures summary").click()
     expect(page.locator("#steps tbody tr")).to_have_count(len(ANSWER) + 1)
     expect(page.locator("#steps tbody tr").last).to_contain_text("15")  # the prompt's tokens but one that is sampled
     expect(page.locator("#explanation .verdict").first).to_be_visible()
     expect(page.locator("#explanation .note")).to_have_text("")
-    page.locator("#explanation .figures summary").click()
+    page.get_by_text("The whole text").click()
     expect(page.locator("#explanation pre")).not_to_be_empty()
     with page.expect_download() as download:
         page.locator("#explanation .trace").click()
@@ -239,7 +242,9 @@ def test_a_panel_whose_answer_fails_says_so_and_the_others_go_on(serve, open_pag
     expect(page.locator("#tokens .note")).to_contain_text("cannot be reached")
     # The ids of the prompt came with the answer.
     assert get_tokens(page, 1)[:2] == ["?, id 256", "?, id 91"]
-    expect(page.locator("#blocks canvas")).to_have_attribute("aria-label", "64 blocks of the KV cache: 8 cached, reusable, 56 free")
+    expect(page.locator("#blocks canvas")).to_have_attribute(
+        "aria-label", "64 blocks of the KV cache: 8 cached, reusable, 56 free"
+    )
     expect(page.locator(".turn.assistant .turn-text")).to_have_text(ANSWER)
 
 

@@ -29,7 +29,15 @@ def test_figures_in_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_a_script_makes_no_markup_of_text_and_loads_nothing_from_elsewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "DOMParser", "new Function"):
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "DOMParser",
+        "new Function",
+    ):
         assert word not in text, word
     addresses = set(re.findall(r"https?://[^\s\"'`]+", text))
     assert addresses <= {"http://www.w3.org/2000/svg"}, "a name of SVG is all that looks like an address"

@@ -86,7 +86,7 @@ export class Playground {
     turn.node.removeAttribute("aria-busy");
     if (run !== this.#run) return;
     if (run.state === "failed") {
-      this.#showError(run.error.param === "response_format" ? `JSON schema: ${run.error.message}` : run.error.message);
+      this.#showError(run.error.param?.startsWith("response_format") ? `JSON schema: ${run.error.message}` : run.error.message);
       setText(byId("status"), "Failed");
       if (run.error.status === 401) document.dispatchEvent(new CustomEvent("key-wanted"));
     } else {

@@ -14,10 +14,11 @@ export class ExplanationPanel {
     this.advice = el("ul", { class: "advice" });
     this.stages = el("dl", { class: "stages" });
     this.whole = el("pre", { tabindex: "0", "aria-label": "The whole explanation as text" });
+    this.byStage = el("details", { class: "figures", hidden: true }, el("summary", { text: "Stage by stage" }), this.stages);
     this.more = el("details", { class: "figures", hidden: true }, el("summary", { text: "The whole text" }), this.whole);
     this.trace = el("a", { class: "trace", download: "trace.json", hidden: true, text: "Download the trace (Perfetto, Chrome)" });
     this.trace.addEventListener("click", (event) => this.#download(event));
-    this.panel = new Panel("explanation", "Explanation", this.verdicts, this.advice, this.stages, this.more, el("p", {}, this.trace));
+    this.panel = new Panel("explanation", "Explanation", this.verdicts, this.advice, this.byStage, this.more, el("p", {}, this.trace));
     this.root = this.panel.root;
     this.clear();
   }
@@ -26,6 +27,7 @@ export class ExplanationPanel {
   clear() {
     this.#text = null;
     for (const node of [this.verdicts, this.advice, this.stages]) node.replaceChildren();
+    this.byStage.hidden = true;
     this.more.hidden = true;
     this.trace.hidden = true;
     this.panel.setNote("");
@@ -44,9 +46,10 @@ export class ExplanationPanel {
     if (explanation.text === this.#text) return;
     this.#text = explanation.text;
     this.verdicts.replaceChildren(...explanation.verdicts.map(makeVerdict));
-    this.advice.replaceChildren(...explanation.advice.map((each) => el("li", {}, el("b", { text: each.change }), ` ${each.text}`)));
+    this.advice.replaceChildren(...explanation.advice.map(makeAdvice));
     this.stages.replaceChildren(...explanation.stages.map(makeStage));
     setText(this.whole, explanation.text);
+    this.byStage.hidden = false;
     this.more.hidden = false;
   }
 
@@ -67,6 +70,10 @@ export class ExplanationPanel {
 function makeVerdict(verdict, index) {
   const evidence = el("ul", {}, ...verdict.evidence.map((text) => el("li", { text })));
   return el("div", { class: index === 0 ? "verdict first" : "verdict" }, el("h4", { text: verdict.title }), el("p", { text: verdict.text }), evidence);
+}
+
+function makeAdvice(advice) {
+  return el("li", {}, el("b", { text: advice.change }), advice.effect === "" ? "" : `: ${advice.effect}`, advice.text === "" ? "" : el("span", { class: "hint", text: ` ${advice.text}` }));
 }
 
 function makeStage(stage) {

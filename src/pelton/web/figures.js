@@ -116,7 +116,9 @@ export function makeStart(story) {
   if (times.tokenize > 0) parts.push({ phase: "tokenize", name: "tokenise", ms: times.tokenize });
   const first = story.prefill[0]?.start ?? null;
   const waits = story.waits.filter((wait) => first === null || wait.start < first);
-  for (const wait of waits) parts.push({ phase: "queue", name: `queue (${wait.cause.replace("_", " ")})`, ms: wait.end - wait.start });
+  const causes = new Map();
+  for (const { cause, start, end } of waits) causes.set(cause, (causes.get(cause) ?? 0) + end - start);
+  for (const [cause, ms] of causes) parts.push({ phase: "queue", name: `queue (${cause.replace("_", " ")})`, ms });
   if (waits.length === 0 && times.queue > 0) parts.push({ phase: "queue", name: "queue", ms: times.queue });
   const lost = story.prefill.reduce((sum, chunk) => sum + (chunk.lost ?? 0), 0);
   const prefill = times.prefill ?? story.prefill.reduce((sum, chunk) => sum + chunk.end - chunk.start, 0);

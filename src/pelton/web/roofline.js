@@ -7,6 +7,7 @@ import { Chart, FigureTable, Legend, Panel } from "./panel.js";
 const LEFT = 50;
 const BOTTOM = 34;
 const TOP = 10;
+const RIGHT = 20;
 const MAX_POINTS = 160;
 
 /** The roofline chart of the last steps. */
@@ -17,7 +18,7 @@ export class RooflinePanel {
 
   constructor() {
     this.chart = new Chart("Roofline", 250, (...args) => this.#paint(...args));
-    this.legend = new Legend([["decode", "steps that decode"], ["prefill", "steps with prompt tokens"]]);
+    this.legend = new Legend([["decode", "steps that decode"], ["prefill", "steps with prompt tokens"], ["request outline", "with this request in it"]]);
     this.table = new FigureTable("roofline", ["Step", "Operations per byte", "Gop/s", "GB/s", "Bound", "% of limit"]);
     this.panel = new Panel("roofline", "Roofline", this.chart.canvas, this.legend.root, this.table.root);
     this.root = this.panel.root;
@@ -51,7 +52,7 @@ export class RooflinePanel {
     return {
       xTicks,
       yTicks,
-      toX: (value) => place(xTicks, value, LEFT, width - 8),
+      toX: (value) => place(xTicks, value, LEFT, width - RIGHT),
       toY: (value) => place(yTicks, value, height - BOTTOM, TOP),
     };
   }
@@ -68,7 +69,7 @@ export class RooflinePanel {
       else context.arc(scales.toX(x), scales.toY(y), 3.2, 0, 2 * Math.PI);
       context.fill();
       if (this.#ownSteps.has(step.number)) {
-        context.strokeStyle = colors.ink;
+        context.strokeStyle = colors.request;
         context.stroke();
       }
     }
@@ -87,7 +88,7 @@ function paintGrid(context, { xTicks, yTicks, toX, toY }, width, height, colors)
   }
   for (const tick of yTicks) {
     const y = Math.round(toY(tick)) + 0.5;
-    line(context, LEFT, y, width - 8, y);
+    line(context, LEFT, y, width - RIGHT, y);
     context.textAlign = "right";
     context.fillText(formatFigure(tick), LEFT - 6, y + 4);
   }

@@ -6,7 +6,7 @@ import { Chart, FigureTable, Legend, Panel } from "./panel.js";
 
 const ROW = 13;
 const LABEL = 92;
-const STRIP = 58;
+const STRIP = 86;
 const MAX_ROWS = 20;
 const MIN_COLUMN = 5;
 

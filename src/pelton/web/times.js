@@ -23,6 +23,7 @@ export class TimesPanel {
     this.legend = new Legend([["decode", "bound by memory"], ["arithmetic", "bound by arithmetic"], ["own", "bound not known"], ["stall", "held up by others' prompts"]]);
     this.table = new FigureTable("gaps between tokens", ["Token", "Gap", "Held up", "Step", "Batch", "Bound", "% of limit"]);
     this.panel = new Panel("times", "Times", this.values.root, el("h4", { text: "To the first token" }), this.parts, this.partNames, el("h4", { text: "Between tokens" }), this.chart.canvas, this.legend.root, this.hint, this.table.root);
+    this.panel.setCaption("The phases before the first token, then the gap before each later one.");
     this.root = this.panel.root;
     this.chart.canvas.addEventListener("pointermove", (event) => this.#pointAt(event.offsetX));
   }
