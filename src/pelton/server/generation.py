@@ -183,6 +183,8 @@ class Generation:
         else:
             state.metrics.observe_result(result, self._ask.params.max_tokens)
             state.metrics.observe_gaps(self._num_unseen_gaps, result.timings.itl_ms.mean / 1e3)
+            trace = state.engine.traces.find_request(live.request_id)
+            state.metrics.observe_waits(() if trace is None else trace.waits)
             usage = result.usage
             state.limiter.charge_tokens(self._caller.name, usage.prompt_tokens + usage.completion_tokens)
             entry = {

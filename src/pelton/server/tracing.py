@@ -37,7 +37,7 @@ class Tracer:
         fields: Mapping[str, object],
         generations: Sequence[RequestTrace] = (),
     ) -> None:
-        """Send a span over `span_s`, start and end by `time.perf_counter()`; `traceparent` is the caller's W3C header."""
+        """Send a span from `span_s[0]` to `span_s[1]` (`time.perf_counter()`); `traceparent` is the caller's header."""
         from opentelemetry.propagate import extract
 
         start_s, end_s = span_s
