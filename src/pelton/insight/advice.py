@@ -290,21 +290,6 @@ def _read_whole(facts: RequestFacts) -> Advice | None:
     return Advice("a faster reader, or stream: false", effect, text, predicted)
 
 
-def _batch_for_rate(facts: RequestFacts) -> Advice | None:
-    """Several requests share each reading of the weights."""
-    now = max(round(facts.mean_batch), 1)
-    before, after = _predict_itl(facts, now), _predict_itl(facts, 8 * now)
-    if before is None or after is None or facts.setup.config.max_num_seqs < 8 * now:
-        return None
-    rate_now, rate = now / before, 8 * now / after
-    return Advice(
-        f"{8 * now} requests at once, in place of one after the other",
-        f"{rate_now:,.0f} -> {rate:,.0f} tokens/s in all, ITL {format_time(before)} -> {format_time(after)}",
-        "They share each reading of the weights.",
-        {"tokens_per_s": rate, "tokens_per_s_now": rate_now, "itl_ms": after * 1e3, "itl_now_ms": before * 1e3},
-    )
-
-
 _START: tuple[Knob, ...] = (_shorten_prompt, _use_prefix_cache, _use_more_threads)
 KNOBS: Mapping[str, tuple[Knob, ...]] = {
     "queued_behind_tenant": (_share_fairly,),
@@ -321,7 +306,7 @@ KNOBS: Mapping[str, tuple[Knob, ...]] = {
     "busy_neighbour": (_stop_neighbour, _leave_cpus),
     "slow_reader": (_read_whole,),
     "slow_to_start": _START,
-    "slow_to_stream": (_batch_for_rate, _use_more_threads),
+    "slow_to_stream": (_use_more_threads,),
     "balanced": (_use_more_threads,),
 }
 # Where what the model itself takes is the matter.

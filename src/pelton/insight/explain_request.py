@@ -22,7 +22,7 @@ from pelton.insight.explain_units import (
 from pelton.insight.verdicts import judge
 
 _WAITS = {
-    WaitCause.STEP: "for the step that was under way",
+    WaitCause.STEP: "until the engine could take it over, between two steps",
     WaitCause.BUDGET: "because the tokens of the steps went to others",
     WaitCause.TENANT_SHARE: "because its caller had its share of the steps already",
     WaitCause.MEMORY: "for free blocks of the KV cache",
@@ -38,6 +38,7 @@ _MISSES = {
     "off": "reuse is switched off for it",
 }
 _BAR_WIDTH = 40
+_CANDIDATE_BAR_WIDTH = 30
 _MAX_PIECES = 40
 
 
@@ -120,7 +121,7 @@ def _tell_queue(facts: RequestFacts) -> Stage:
     sums: dict[WaitCause, float] = {}
     for wait in list(facts.trace.waits):
         sums[wait.cause] = sums.get(wait.cause, 0.0) + wait.end_s - wait.start_s
-    told = sorted((cause for cause in sums if sums[cause] >= 0.5e-3), key=lambda cause: -sums[cause])
+    told = sorted((cause for cause in sums if sums[cause] >= 1e-3), key=lambda cause: -sums[cause])
     text = "Nothing was ahead of it: the next step took it."
     if told:
         text = "It waited " + ", then ".join(f"{format_time(sums[cause])} {_WAITS[cause]}" for cause in told) + "."
@@ -226,7 +227,7 @@ def _tell_first_token(facts: RequestFacts, observed: Observed | None) -> Stage:
     if observed is not None and observed.candidates:
         width = max(len(repr(piece)) for _, piece, _ in observed.candidates)
         for token_id, piece, probability in observed.candidates:
-            bar = "#" * round(_BAR_WIDTH * probability)
+            bar = "#" * round(_CANDIDATE_BAR_WIDTH * probability)
             mark = "  <- drawn" if token_id == observed.first_id else ""
             lines.append(f"{piece!r:{width}}  {probability * 100:6.2f} %  {bar}{mark}")
             found.append(Fact(f"candidate {piece!r}", probability, "probability"))
