@@ -152,17 +152,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--pairs", type=int, default=5)
     options = parser.parse_args()
     for num_sequences in (1, 64):
         measure_memory(num_sequences, 2000)
     config = make_config(None, {"threads": options.threads, "kv_cache_tokens": 64 * 160, "use_prefix_cache": False})
     parts = load_parts(options.model, config, None)
     try:
-        for num_sequences, num_tokens in ((1, 128), (64, 32)):
+        for num_sequences, num_tokens, num_pairs in ((1, 64, 12), (64, 16, 4)):
             run(parts, NoRecorder(TraceLog(0), is_fair=False), num_sequences, num_tokens // 4)
             measure_own(parts, num_sequences, num_tokens, 3)
-            measure_difference(parts, num_sequences, num_tokens, options.pairs)
+            measure_difference(parts, num_sequences, num_tokens, num_pairs)
     finally:
         parts.runner.close()
 

@@ -22,7 +22,7 @@ from pelton.engine.prepare import PreparedRequest
 from pelton.engine.trace_log import TraceLog
 
 # The load is read when a step begins this long after the last reading.
-_SAMPLE_S = 0.5
+_SAMPLE_S = 1.0
 # Spans of different causes that can be told apart while a request waits; of older ones only the first is known.
 _NUM_KEPT_SPANS = 4096
 
