@@ -1,10 +1,11 @@
-"""What recording traces costs: the recorder's own seconds, and throughput with and without it.
+"""What recording traces costs: the recorder's own seconds, and those of steps with and without it.
 
     python bench/trace_cost.py -m model.gguf
 
 (a) Every method of the recorder is timed during runs of 1 and of 64 sequences: microseconds a step, and its share of
-the step. (b) The same runs with the recorder (A) and with one that does nothing (B), in turn A B A B: tokens per
-second, medians with the least and the most. Also bytes that are kept per step. Start at `main`.
+the step. (b) Steps with the recorder (A) and with one that does nothing (B) in turn, A B A B: whole runs would take
+minutes to tell a percent on a shared machine, single steps tell it in seconds. Also bytes that are kept per step. Start
+at `main`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import statistics
 import time
 import tracemalloc
+from array import array
 from collections.abc import Callable, Sequence
 
 from pelton.core.request_options import RequestOptions
@@ -28,6 +30,7 @@ from pelton.engine.trace_log import TraceLog
 from pelton.engine.trace_recorder import TraceRecorder
 
 NUM_PROMPT_TOKENS = 16
+NO_STEP = StepTrace(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, None, None, 0, 0, array("q"))
 TIMED = ("add_request", "record_step", "finish_request")
 
 
@@ -53,10 +56,23 @@ for _name in TIMED:
     setattr(TimedRecorder, _name, _time(_name))
 
 
+class SwitchedRecorder(TraceRecorder):
+    """Records every second step, and notes in `seconds` how far apart the steps were by whether they were recorded."""
+
+    is_on = False
+    last_s = 0.0
+    seconds: dict[bool, list[float]]
+
+    def record_step(self, outcome: StepOutcome, start_s: float, **counts: int) -> StepTrace:
+        """Record this step or not; the time since the last one began belongs to the last one."""
+        if self.last_s:
+            self.seconds[self.is_on].append(start_s - self.last_s)
+        self.last_s, self.is_on = start_s, not self.is_on
+        return super().record_step(outcome, start_s, **counts) if self.is_on else NO_STEP
+
+
 class NoRecorder(TraceRecorder):
     """Records nothing."""
-
-    _step = StepTrace(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, None, None, 0, 0, [])  # type: ignore[arg-type]  # never read
 
     def add_request(self, name: str, prepared: PreparedRequest, sequences: Sequence[object]) -> RequestTrace:
         """Return a trace that stays empty."""
@@ -64,7 +80,7 @@ class NoRecorder(TraceRecorder):
 
     def record_step(self, outcome: StepOutcome, start_s: float, **counts: int) -> StepTrace:
         """Return the same step each time."""
-        return self._step
+        return NO_STEP
 
     def finish_request(self, trace: RequestTrace, finish_reason: str, end_s: float) -> None:
         """Nothing."""
@@ -99,17 +115,23 @@ def measure_own(parts: EngineParts, num_sequences: int, num_tokens: int, num_run
     print(f"{num_sequences} sequences: recorder {_show(micros, '.1f')} us a step, {_show(shares, '.3f')} % of the time")
 
 
-def measure_difference(parts: EngineParts, num_sequences: int, num_tokens: int, num_pairs: int) -> None:
-    """Print tokens per second with (A) and without (B) the recorder."""
-    rates: dict[str, list[float]] = {"A": [], "B": []}
-    for _ in range(num_pairs):
-        for kind, cls in (("A", TraceRecorder), ("B", NoRecorder)):
-            seconds, _ = run(parts, cls(TraceLog(256), is_fair=False), num_sequences, num_tokens)
-            rates[kind].append(num_sequences * (num_tokens - 1) / seconds)
-    ratio = 100 * (statistics.median(rates["A"]) / statistics.median(rates["B"]) - 1)
+def measure_difference(parts: EngineParts, num_sequences: int, num_tokens: int, num_runs: int) -> None:
+    """Print the milliseconds of steps with the recorder (A) and without (B), which take turns step by step."""
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(num_runs):
+        recorder = SwitchedRecorder(TraceLog(256), is_fair=False)
+        recorder.seconds = seconds
+        run(parts, recorder, num_sequences, num_tokens)
+    on, off = ([1e3 * each for each in seconds[is_on]] for is_on in (True, False))
+    quartiles = [statistics.quantiles(each, n=4) for each in (on, off)]
+    difference_us = 1e3 * (statistics.median(on) - statistics.median(off))
+    # The error of a median of many values, from their quartiles: 1.25 sigma / sqrt(n), sigma = distance / 1.35.
+    errors_us = [1e3 * 1.25 * (q[2] - q[0]) / 1.35 / len(on) ** 0.5 for q in quartiles]
+    error_us = (errors_us[0] ** 2 + errors_us[1] ** 2) ** 0.5
+    shown = " and ".join(f"{q[1]:.2f} ({q[0]:.2f} to {q[2]:.2f})" for q in quartiles)
     print(
-        f"{num_sequences} sequences: with {_show(rates['A'], '.1f')}, without {_show(rates['B'], '.1f')} tokens/s: "
-        f"{ratio:+.2f} %"
+        f"{num_sequences} sequences: steps with and without {shown} ms (quartiles, {len(on)} each): "
+        f"{difference_us:+.0f} +- {error_us:.0f} us, {difference_us / 10 / quartiles[1][1]:+.2f} %"
     )
 
 
@@ -152,17 +174,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--pairs", type=int, default=5)
     options = parser.parse_args()
     for num_sequences in (1, 64):
         measure_memory(num_sequences, 2000)
     config = make_config(None, {"threads": options.threads, "kv_cache_tokens": 64 * 160, "use_prefix_cache": False})
     parts = load_parts(options.model, config, None)
     try:
-        for num_sequences, num_tokens in ((1, 128), (64, 32)):
+        for num_sequences, num_tokens, num_runs in ((1, 128, 12), (64, 32, 4)):
             run(parts, NoRecorder(TraceLog(0), is_fair=False), num_sequences, num_tokens // 4)
             measure_own(parts, num_sequences, num_tokens, 3)
-            measure_difference(parts, num_sequences, num_tokens, options.pairs)
+            measure_difference(parts, num_sequences, num_tokens, num_runs)
     finally:
         parts.runner.close()
 
