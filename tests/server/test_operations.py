@@ -21,6 +21,7 @@ from pelton.server.bodies import parse_body
 
 KEYS = ApiKeys.from_lines(["alice:secret-of-alice", "bob:secret-of-bob"])
 ALICE = {"authorization": "Bearer secret-of-alice"}
+GONE = 'pelton:http_errors_total{code="client_gone",status="499"} 1.0'
 
 
 def is_idle(server: LiveServer) -> bool:
@@ -344,8 +345,25 @@ def test_a_client_that_left_is_logged_as_gone(serve) -> None:
     server.engine.runner.step_s = 0.005
     with open_raw(server, {"prompt": "a", "stream": True, "max_tokens": 90_000}) as connection:
         assert connection.recv(10)
-    wait_until(lambda: stream.getvalue(), "the line")
+    wait_until(lambda: "\n" in stream.getvalue(), "the line")
     assert json.loads(stream.getvalue())["status"] == 499
+    assert GONE in server.client.get("/metrics").text
+
+
+@pytest.mark.parametrize("head", ["Content-Length: 100", "Transfer-Encoding: chunked"])
+def test_a_client_that_left_inside_its_body_is_gone_and_no_error(serve, head: str) -> None:
+    stream = io.StringIO()
+    server = serve(make_engine(echo), log_stream=stream)
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n1\r\n{{\r\n".encode())
+    wait_until(lambda: "\n" in stream.getvalue(), "the line")
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert (line["status"], line["path"]) == (499, "/v1/completions")
+    assert "traceback" not in line
+    errors = [
+        line for line in server.client.get("/metrics").text.splitlines() if line.startswith("pelton:http_errors_")
+    ]
+    assert [line for line in errors if "_total{" in line] == [GONE]
 
 
 def test_the_live_table_shows_what_is_under_way(serve) -> None:
