@@ -130,7 +130,9 @@ class _Record:
         """Write the log line, and the span where there is a tracer."""
         end_s = time.perf_counter()
         caller = self._scope["state"].get("caller")
-        is_gone = self._fields.pop("client_gone", False) or self._status is None
+        is_gone = self._fields.pop("client_gone", False) or self._status is None or self._status == CLIENT_GONE_STATUS
+        if is_gone:
+            self._state.metrics.count_error(CLIENT_GONE_STATUS, "client_gone")
         fields = {
             "request_id": self._request_id,
             "method": self._scope["method"],
