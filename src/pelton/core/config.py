@@ -140,3 +140,9 @@ def read_is_debug(variables: Mapping[str, str] | None = None) -> bool:
     """Whether PELTON_DEBUG asks for tracebacks; never raises, so that error handlers can use it."""
     env = os.environ if variables is None else variables
     return env.get("PELTON_DEBUG", "") not in ("", "0")
+
+
+def read_wants_color(variables: Mapping[str, str] | None = None) -> bool:
+    """Whether a terminal may be given colours: unless NO_COLOR is set (no-color.org), or TERM says it shows none."""
+    env = os.environ if variables is None else variables
+    return not env.get("NO_COLOR") and env.get("TERM") != "dumb"

@@ -19,9 +19,9 @@ from pelton.core.cache_miss import CacheMiss
 class WaitCause(enum.Enum):
     """Why a request did not advance.
 
-    STEP: it came while a step was under way. BUDGET: the tokens of the step went to others. TENANT_SHARE: they went to
-    other tenants because its own tenant had its share. MEMORY: no KV blocks were free. SEATS: `max_num_seqs` requests
-    ran already. PREEMPTED: it had to give its blocks back and waited for new ones.
+    STEP: it came while a step was under way, or others were being taken over. BUDGET: the tokens of the step went to
+    others. TENANT_SHARE: they went to other tenants because its own tenant had its share. MEMORY: no KV blocks were
+    free. SEATS: `max_num_seqs` requests ran already. PREEMPTED: it had to give its blocks back and waited for new ones.
     """
 
     STEP = "step"
@@ -107,7 +107,12 @@ class StepTrace:
 
     def find_share(self, number: int) -> Share | None:
         """What the sequence `number` computed here; None if it was not in the step."""
-        return next((share for share in self.shares if share.number == number), None)
+        flat = self.flat_shares
+        numbers = flat[::3]
+        if number not in numbers:
+            return None
+        position = 3 * numbers.index(number)
+        return Share(*flat[position : position + 3])
 
 
 @dataclass(slots=True, eq=False)

@@ -25,11 +25,13 @@ from pelton.core.errors import EngineDeadError, InvalidParameterError
 from pelton.core.model_config import ModelConfig
 from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
+from pelton.core.trace import RequestTrace
 from pelton.engine.core import EngineCore
 from pelton.engine.embedder import Embedder, EmbeddingResult
 from pelton.engine.engine_thread import EngineThread
+from pelton.engine.kv_picture import BlockUse, list_runs
 from pelton.engine.output_stream import OutputStream
-from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config
+from pelton.engine.parts import EngineParts, RunnerFacts, get_context_length, load_parts, make_config
 from pelton.engine.prepare import PreparedRequest, RequestPreparer
 from pelton.engine.prompts import Message, Prompt, PromptEncoder
 from pelton.engine.requests import RequestTable
@@ -163,6 +165,17 @@ class AsyncEngine:
     def stats(self) -> EngineStats:
         """Figures as of the last step; zeros before `start`."""
         return EngineStats() if self._loaded is None else self._loaded.thread.stats
+
+    @property
+    def runner_facts(self) -> RunnerFacts:
+        """Threads that compute and the size of the KV cache."""
+        runner = self._require_loaded().parts.runner
+        return RunnerFacts(runner.num_threads, runner.block_size, runner.num_blocks, runner.kv_bytes_per_block)
+
+    def list_kv_runs(self, trace: RequestTrace | None = None) -> list[tuple[BlockUse, int]]:
+        """What the KV blocks are used for, run-length coded in their order; those of `trace` are told apart."""
+        scheduler = self._require_loaded().core.scheduler
+        return list_runs(scheduler.block_pool, () if trace is None else scheduler.list_block_ids(trace.numbers))
 
     def generate(
         self, prompt: Prompt, params: SamplingParams | None = None, options: RequestOptions | None = None

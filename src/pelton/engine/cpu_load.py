@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from pelton.core.trace import LoadSample
@@ -18,34 +20,40 @@ def read_load() -> LoadSample | None:
     """Counters of this moment; None on a system that does not show them."""
     try:
         cpus = os.sched_getaffinity(0)
-        busy = _read_busy_ticks(_STAT.read_text(encoding="ascii"), cpus)
+        busy_ticks = read_busy_ticks(_STAT.read_text(encoding="ascii"), cpus)
     except (OSError, ValueError, AttributeError):
         return None
     return LoadSample(
         time_s=time.perf_counter(),
         own_s=time.process_time(),
-        busy_s=busy / os.sysconf("SC_CLK_TCK"),
-        wait_s=_read_wait_s(),
+        busy_s=busy_ticks / os.sysconf("SC_CLK_TCK"),
+        wait_s=read_wait_s(_TASKS),
         num_cpus=len(cpus),
     )
 
 
-def _read_busy_ticks(text: str, cpus: set[int]) -> int:
-    busy = 0
+def read_busy_ticks(text: str, cpus: Collection[int]) -> int:
+    """Clock ticks that `cpus` were busy, from the text of /proc/stat. Raises `ValueError` for what is not that."""
+    ticks = 0
     for line in text.splitlines():
-        name, *columns = line.split()
+        name, _, columns = line.partition(" ")
         if name.startswith("cpu") and name[3:].isdecimal() and int(name[3:]) in cpus:
-            busy += sum(int(columns[i]) for i in _BUSY_COLUMNS)
-    return busy
+            counts = columns.split()
+            ticks += sum(int(counts[i]) for i in _BUSY_COLUMNS if i < len(counts))
+    return ticks
 
 
-def _read_wait_s() -> float | None:
-    """Seconds that threads of this process waited for a CPU (the second number of schedstat, nanoseconds)."""
-    wait_ns = 0
+def read_wait_s(tasks: Path) -> float | None:
+    """Seconds that the threads of a process waited for a CPU, from their schedstat files (second number, nanoseconds).
+
+    `tasks` is the process's /proc/PID/task. None if the system does not say. A thread takes its seconds along.
+    """
+    wait_ns, num_threads = 0, 0
     try:
-        for task in os.scandir(_TASKS):
-            with open(f"{task.path}/schedstat", encoding="ascii") as file:
+        for name in os.listdir(tasks):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(tasks / name / "schedstat") as file:
                 wait_ns += int(file.read().split()[1])
+                num_threads += 1
     except (OSError, ValueError, IndexError):
         return None
-    return wait_ns / 1e9
+    return wait_ns / 1e9 if num_threads else None

@@ -107,7 +107,7 @@ class LLM:
             parts.tokenizer,
             context_length=self.context_length,
             load_ms=parts.load_ms,
-            recorder=TraceRecorder(self.traces, is_fair=config.scheduling_policy == "fair"),
+            recorder=TraceRecorder(self.traces, is_fair=config.scheduling_policy == "fair", is_batch=True),
         )
         self._model_path = parts.model_path
         self._store: PrefixCacheStore | None = None

@@ -147,12 +147,16 @@ class RequestTable:
     def reset(self) -> None:
         """Drop everything, whatever interrupted the last step."""
         self._core.reset()
-        self._recorder.reset(time.perf_counter())
+        self.finish_traces(RequestStatus.ABORTED.value)
         self._groups.clear()
         self._places.clear()
         self._queued.clear()
         self._deadlines.clear()
         self.num_queued_tokens = 0
+
+    def finish_traces(self, finish_reason: str) -> None:
+        """End the traces of all unfinished requests: nothing more is going to happen to them."""
+        self._recorder.finish_all(finish_reason, time.perf_counter())
 
     def step(self, *, isolates_errors: bool = False) -> list[KeyedOutput]:
         """Compute one step and return the outputs that follow from it.

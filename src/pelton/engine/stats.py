@@ -31,6 +31,11 @@ class EngineStats:
     scheduler: SchedulerStats | None = None
 
     @property
+    def decode_s(self) -> float:
+        """The part of `model_s` that did not go into prompts."""
+        return self.model_s - self.prefill_s
+
+    @property
     def python_share(self) -> float:
         """Share (0 to 1) of the busy time outside the model and sampling: scheduling, batches, text, outputs."""
         return 1.0 - (self.model_s + self.sample_s) / self.busy_s if self.busy_s > 0 else 0.0

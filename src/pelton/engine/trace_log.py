@@ -1,10 +1,11 @@
 """`TraceLog`: the traces of an engine, which its thread writes and anybody may read. Start there.
 
-The last steps are kept, all unfinished requests, and the last `num_kept` finished ones.
+The last steps are kept, all unfinished requests, and the last `num_kept` finished ones, or fewer if they were long.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 
@@ -12,6 +13,8 @@ from pelton.core.trace import LoadSample, RequestTrace, StepTrace
 
 # A minute or more of steps; 100 bytes each, and 24 per sequence in it.
 NUM_KEPT_STEPS = 8192
+# Steps, tokens and sends of all finished requests that are kept, whatever their number; about 300 bytes each.
+MAX_KEPT_EVENTS = 200_000
 # Four minutes of samples while the engine is busy.
 NUM_KEPT_SAMPLES = 512
 
@@ -29,7 +32,9 @@ class TraceLog:
         self._steps: deque[StepTrace] = deque(maxlen=NUM_KEPT_STEPS)
         self._samples: deque[LoadSample] = deque(maxlen=NUM_KEPT_SAMPLES)
         self._live: dict[RequestTrace, None] = {}
-        self._finished: deque[RequestTrace] = deque()
+        # With the number of events of each.
+        self._finished: deque[tuple[RequestTrace, int]] = deque()
+        self._num_events = 0
         self._by_name: dict[str, RequestTrace] = {}
 
     def add_request(self, trace: RequestTrace) -> None:
@@ -53,16 +58,25 @@ class TraceLog:
         with self._lock:
             self._live.pop(trace, None)
             self.num_finished += 1
-            self._finished.append(trace)
-            while len(self._finished) > self.num_kept:
-                old = self._finished.popleft()
+            num_events = len(trace.steps) + trace.num_output_tokens + len(trace.sends)
+            self._finished.append((trace, num_events))
+            self._num_events += num_events
+            while len(self._finished) > self.num_kept or (
+                self._num_events > MAX_KEPT_EVENTS and len(self._finished) > 1
+            ):
+                old, num_events = self._finished.popleft()
+                self._num_events -= num_events
                 if self._by_name.get(old.request_id) is old:
                     del self._by_name[old.request_id]
 
     def find_request(self, request_id: str) -> RequestTrace | None:
         """The request of that name; None if there was none, or it is no longer kept."""
         with self._lock:
-            return self._by_name.get(request_id)
+            found = self._by_name.get(request_id)
+            if found is None:  # unless an earlier one of that name outlasted it
+                kept = (*self._live, *(trace for trace, _ in self._finished))
+                found = next((trace for trace in kept if trace.request_id == request_id), None)
+            return found
 
     def list_live(self) -> list[RequestTrace]:
         """Unfinished requests, oldest first."""
@@ -72,17 +86,16 @@ class TraceLog:
     def list_finished(self) -> list[RequestTrace]:
         """Finished requests that are kept, oldest first."""
         with self._lock:
-            return list(self._finished)
+            return [trace for trace, _ in self._finished]
 
     def list_steps(self, after: int = 0, limit: int | None = None) -> list[StepTrace]:
         """Steps with numbers above `after` that are kept, oldest first; the last `limit` of them."""
         with self._lock:
             steps = self._steps
-            num_wanted = 0 if not steps else min(steps[-1].number - after, len(steps))
+            num_wanted = 0 if not steps else min(max(steps[-1].number - after, 0), len(steps))
             if limit is not None:
                 num_wanted = min(num_wanted, limit)
-            found = [steps[-i] for i in range(1, num_wanted + 1)] if num_wanted < 64 else list(steps)[-num_wanted:]
-        return found if num_wanted >= 64 else found[::-1]
+            return list(itertools.islice(reversed(steps), num_wanted))[::-1]
 
     def list_samples(self) -> list[LoadSample]:
         """Readings of the load that are kept, oldest first."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
@@ -88,6 +88,11 @@ class Scheduler:
     def has_unfinished_requests(self) -> bool:
         """Whether `schedule` has anything to do."""
         return bool(self._requests)
+
+    def list_block_ids(self, numbers: Collection[int]) -> list[int]:
+        """Blocks of the running requests with these arrival numbers; any thread may ask."""
+        running = self._running.copy()
+        return [block for request in running if request.arrival_number in numbers for block in request.block_table]
 
     def add_request(self, request: Request) -> None:
         """Queue a new request.
