@@ -67,9 +67,9 @@ finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and inf
 ## Operations
 
 * **Keys.** `--api-key-file` (one `name:key` or `key` a line) and `PELTON_API_KEYS` (separated by commas). With any
-  key set, every path but `/health` and `/ready` needs `Authorization: Bearer KEY` or `x-api-key: KEY`. Keys are
-  compared in constant time and never logged; logs, limits and fair shares (`--scheduling-policy fair`) go by the
-  key's name.
+  key set, every path but `/health`, `/ready` and the page's own files needs `Authorization: Bearer KEY` or
+  `x-api-key: KEY`. Keys are compared in constant time and never logged; logs, limits and fair shares
+  (`--scheduling-policy fair`) go by the key's name.
 * **Limits.** `--requests-per-minute` and `--tokens-per-minute` per key: 429 with Retry-After. Tokens are charged when
   a request ends, so a request that is let in may overdraw the allowance; the next one waits for it. A full queue
   (`--max-queued-requests`, `--max-queued-tokens`) is a 503 with Retry-After, estimated from the rate of late.
@@ -81,7 +81,12 @@ finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and inf
 * **Disconnects.** A client that closes its connection aborts its request before the engine's next step, whether it
   was queued, in prefill or decoding. The log shows status 499.
 * **Silence.** After `--keep-alive-s` without data a stream sends the comment `: keep-alive`.
+* **The page.** `/` shows a playground and, while it streams, an X-ray of the request: tokens with probabilities, TTFT
+  and every ITL, KV blocks, steps, roofline, explanation. It loads nothing from elsewhere, runs under a strict
+  Content-Security-Policy, and sends the API key that is typed into it (kept for the tab) with each of its calls.
 * **Logs.** One JSON line per request on standard output: ids, status, caller, times, tokens; no prompts, no keys.
+  What an open page asks for several times a second (`/v1/engine`, `/v1/kv_cache`, `/v1/steps`, `/v1/requests/ID`) is
+  logged only when it fails.
   `X-Request-Id` is taken over and sent back; it need not be unique.
 * **Traces.** `--otlp-endpoint http://host:4318/v1/traces` sends a span per request (`pip install pelton[otel]`).
 * **TLS.** `--ssl-certfile`, `--ssl-keyfile`; `--ssl-ca-certs` demands certificates of clients.

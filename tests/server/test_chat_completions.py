@@ -10,7 +10,7 @@ import pytest
 from live_server import LiveServer, wait_until
 from scripted import echo, make_engine, say
 
-from byte_model import BOS, ByteTokenizer, follow
+from byte_model import BOS, EOS, ByteTokenizer, follow
 from pelton.core.request import Request
 
 
@@ -290,6 +290,20 @@ def test_a_chat_has_one_bos_and_its_usage_agrees(serve) -> None:
         assert body["prompt_token_ids"] == [BOS, *b"[user]hi"]
         assert body["usage"]["prompt_tokens"] == 9
         assert body["choices"][0]["token_ids"][:2] == list(b"[u")
+
+
+def test_a_stream_reports_the_token_ids_of_the_prompt_once_a_choice_and_all_new_ones(echo_server: LiveServer) -> None:
+    events = read_events(echo_server.chat("hi", return_token_ids=True, stream=True, n=2))
+    prompts = {
+        event["choices"][0]["index"]: event["prompt_token_ids"] for event in events if "prompt_token_ids" in event
+    }
+    assert prompts == {index: [BOS, *b"[user]hi"] for index in range(2)}
+    assert sum("prompt_token_ids" in event for event in events) == 2
+    for index in range(2):
+        choices = [event["choices"][0] for event in events if event["choices"][0]["index"] == index]
+        assert [i for choice in choices for i in choice.get("token_ids", ())] == [*b"[user]hi", EOS]
+    plain = read_events(echo_server.chat("hi", stream=True))
+    assert not any("token_ids" in event["choices"][0] or "prompt_token_ids" in event for event in plain)
 
 
 def test_models_are_checked_by_name(echo_server: LiveServer) -> None:

@@ -29,13 +29,16 @@ def is_idle(server: LiveServer) -> bool:
     return len(server.state.live) == 0 and server.engine.stats().num_unfinished == 0
 
 
-def test_every_route_but_two_needs_a_key(serve) -> None:
+OPEN_PATHS = ("/health", "/ready", "/", "/web/{name}")
+
+
+def test_every_route_but_health_and_the_page_needs_a_key(serve) -> None:
     server = serve(make_engine(echo), keys=KEYS)
     paths = [(route.path, next(iter(route.methods))) for route in iter_routes(server)]
     assert len(paths) >= 8
     for path, method in [*paths, ("/docs", "GET"), ("/openapi.json", "GET"), ("/no/such/path", "GET")]:
-        response = server.client.request(method, path.replace("{model:path}", "tiny"))
-        if path in ("/health", "/ready"):
+        response = server.client.request(method, path.replace("{model:path}", "tiny").replace("{name}", "app.js"))
+        if path in OPEN_PATHS:
             assert response.status_code == 200
         else:
             assert response.status_code == 401, path
@@ -337,6 +340,16 @@ def test_one_json_line_per_request_without_prompts_and_keys(serve) -> None:
     assert generation["finish_reasons"] == ["stop"]
     assert good["duration_ms"] >= generation["ttft_ms"] > 0
     assert (bad["status"], unknown["status"], unknown["caller"]) == (400, 401, None)
+
+
+def test_what_a_page_polls_is_logged_when_it_fails_only(serve) -> None:
+    stream = io.StringIO()
+    server = serve(make_engine(echo), log_stream=stream)
+    for path in ("/v1/engine", "/v1/kv_cache", "/web/app.js", "/v1/kv_cache?request=nobody", "/v1/models"):
+        server.client.get(path)
+    wait_until(lambda: stream.getvalue().count("\n") == 2, "two lines")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["path"], line["status"]) for line in lines] == [("/v1/kv_cache", 404), ("/v1/models", 200)]
 
 
 def test_a_client_that_left_is_logged_as_gone(serve) -> None:

@@ -78,19 +78,20 @@ def open_this_machine(
     needs: Needs,
     *,
     threads: int | None = None,
+    isa: str | None = None,
     measure_anew: bool = False,
     progress: MeasureCallback | None = None,
 ) -> MeasuredMachine:
     """Rates of this machine for `needs`. Takes a few seconds for what is not stored yet.
 
-    Raises `ConfigError` for too many threads, and for a store that cannot be written.
+    `isa` and `threads` are chosen as an engine chooses them if they are not given. Raises `ConfigError` for too many
+    threads, an instruction set this machine does not have, and a store that cannot be written.
     """
     # Here and not above: named machines must not load the native module.
     from pelton._native import ThreadPool
     from pelton.compute.native import choose_isa, choose_threads
-    from pelton.execution.kv_size import read_free_bytes
 
-    isa = choose_isa(read_environment().isa)
+    isa = choose_isa(isa or read_environment().isa)
     num_threads = choose_threads(threads)
     identity = _describe_identity(isa, num_threads)
     path = read_environment().cache_dir / _FILE_NAME
@@ -99,12 +100,33 @@ def open_this_machine(
     _measure_missing(stored, needs, ThreadPool(num_threads), isa, progress or (lambda what: None))
     if len(stored) != num_stored:
         _save(path, identity, stored)
+    return _make_machine(stored, needs, identity, path)
+
+
+def find_this_machine(needs: Needs, isa: str, num_threads: int) -> MeasuredMachine | None:
+    """Rates of this machine if all of `needs` are stored; measures nothing."""
+    identity = _describe_identity(isa, num_threads)
+    path = read_environment().cache_dir / _FILE_NAME
+    stored = _load(path, identity)
+    wanted = ["limits", *(f"linear {name}" for name in needs.format_names)]
+    wanted += [f"attend {kv_type} {group}" for kv_type, group in needs.attends]
+    return _make_machine(stored, needs, identity, path) if all(key in stored for key in wanted) else None
+
+
+def _make_machine(
+    stored: dict[str, Any],  # Any: see `_load`
+    needs: Needs,
+    identity: dict[str, object],
+    path: Path,
+) -> MeasuredMachine:
+    from pelton.execution.kv_size import read_free_bytes
+
     linear = {name: _read_linear(stored[f"linear {name}"]) for name in needs.format_names}
     for name, measured_as in _MEASURED_AS.items():
         if measured_as in linear:
             linear[name] = linear[measured_as]
     return MeasuredMachine(
-        title=f"this machine ({identity['cpu']}, {isa}, {num_threads} thread{'s' * (num_threads > 1)})",
+        title=_make_title(identity),
         source=f"measured here, kept in {path}",
         limits=_read_limits(stored["limits"]),
         memory_bytes=read_free_bytes(),
@@ -113,6 +135,26 @@ def open_this_machine(
             (kv_type, group): AttendRates(**stored[f"attend {kv_type} {group}"]) for kv_type, group in needs.attends
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLimits:
+    """Limits that were measured on this machine earlier; `title` says in words which machine and threads."""
+
+    title: str
+    limits: ThreadLimits
+
+
+def find_stored_limits(isa: str, num_threads: int) -> StoredLimits | None:
+    """Limits of this machine with `num_threads` threads if they are stored; measures nothing."""
+    identity = _describe_identity(isa, num_threads)
+    stored = _load(read_environment().cache_dir / _FILE_NAME, identity)
+    return StoredLimits(_make_title(identity), _read_limits(stored["limits"])) if "limits" in stored else None
+
+
+def _make_title(identity: dict[str, object]) -> str:
+    threads = identity["threads"]
+    return f"this machine ({identity['cpu']}, {identity['isa']}, {threads} thread{'s' * (threads != 1)})"
 
 
 def _measure_missing(

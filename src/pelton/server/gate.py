@@ -1,7 +1,7 @@
 """`Gate`: what happens to every request before and after its route: id, origin, key, log line.
 
-A plain ASGI middleware around the whole application, so that no route can be forgotten. It knows no route but the
-two that need no key.
+A plain ASGI middleware around the whole application, so that no route can be forgotten. It knows no route but
+those that need no key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from pelton.server.request_log import LogFields
 from pelton.server.sse import CLIENT_GONE_STATUS
 from pelton.server.state import ServerState
 
-OPEN_PATHS = ("/health", "/ready")
+OPEN_PATHS = ("/health", "/ready", "/")
+OPEN_PREFIX = "/web/"  # files of the page, the same for everybody
+# What an open page asks for several times a second; only what goes wrong is logged.
+_POLLED = ("/v1/engine", "/v1/kv_cache", "/v1/steps", "/v1/requests/")
 _MAX_REQUEST_ID_LENGTH = 128
 
 
@@ -64,7 +67,7 @@ class Gate:
     def _admit(self, scope: Scope) -> Caller:
         headers = Headers(scope=scope)
         self._check_origin(headers)
-        if scope["path"] in OPEN_PATHS:
+        if scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX):
             return Caller("")
         caller = self._state.keys.find_caller(headers)
         if caller is None:
@@ -128,6 +131,8 @@ class _Record:
 
     def finish(self) -> None:
         """Write the log line, and the span where there is a tracer."""
+        if self._status in (200, 304) and self._is_polled():
+            return
         end_s = time.perf_counter()
         caller = self._scope["state"].get("caller")
         is_gone = self._fields.pop("client_gone", False) or self._status is None or self._status == CLIENT_GONE_STATUS
@@ -149,6 +154,10 @@ class _Record:
             traceparent = Headers(scope=self._scope).get("traceparent")
             name = f"{self._scope['method']} {self._scope['path']}"
             self._state.tracer.record(name, end_s - self._start_s, traceparent, fields)
+
+    def _is_polled(self) -> bool:
+        path: str = self._scope["path"]
+        return self._scope["method"] == "GET" and path.startswith((*_POLLED, OPEN_PREFIX))
 
 
 def _round_ms(time_s: float | None, start_s: float) -> float | None:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from starlette.requests import HTTPConnection
 
 from pelton.server.auth import ApiKeys, Caller
+from pelton.server.engine_facts import EngineFacts
 from pelton.server.errors import ErrorShape
+from pelton.server.explainer import Explainer
 from pelton.server.ids import IdMaker
 from pelton.server.live_requests import LiveRequests
 from pelton.server.metrics import ServerMetrics
@@ -43,6 +45,8 @@ class ServerState:
     tracer: Tracer | None
     error_shapes: dict[str, ErrorShape]
     live: LiveRequests = field(default_factory=LiveRequests)
+    engine_facts: EngineFacts = field(default_factory=EngineFacts)
+    explainer: Explainer = field(default_factory=Explainer)
     ids: IdMaker = field(default_factory=IdMaker)
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "pelton-bodies"))
     created: int = field(default_factory=lambda: int(time.time()))

@@ -62,7 +62,7 @@ async def _write_frames(chat: ChatGeneration, writer: ChunkWriter) -> AsyncGener
             frame = writer.write(delta)
             if delta.index not in known:
                 known.add(delta.index)
-                frame = writer.write_role(delta.index) + frame
+                frame = writer.write_role(delta.index, chat.prompt_token_ids) + frame
             if frame:
                 yield frame
         yield DONE_FRAME

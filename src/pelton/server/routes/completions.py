@@ -125,7 +125,7 @@ async def _write_frames(generations: Sequence[Generation], writer: CompletionWri
     outputs = merge_outputs(generations)
     try:
         async for number, output in outputs:
-            frame = writer.write(number, output)
+            frame = writer.write(number, output, generations[number].prompt_token_ids)
             if frame:
                 yield frame
         yield DONE_FRAME
