@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from live_server import LiveServer
+from live_server import LiveServer, wait_until
 from scripted import echo, make_engine, say
 
 from byte_model import BOS, EOS, ByteTokenizer, follow
@@ -256,11 +256,11 @@ def test_a_neighbour_is_not_touched_by_bad_ids(serve) -> None:
     server.engine.runner.step_s = 0.005
     with server.client.stream("POST", "/v1/completions", json={"prompt": "neighbour", "stream": True}) as stream:
         lines = stream.iter_lines()
-        next(lines)
+        first = next(lines)
         assert server.complete([1, 32000]).status_code == 400
         assert server.chat(logit_bias={"-1": 5}).status_code == 400
-        rest = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    assert "n" + "".join(e["choices"][0]["text"] for e in rest) == "neighbour"
+        events = [json.loads(line[6:]) for line in (first, *lines) if line.startswith("data: {")]
+    assert "".join(e["choices"][0]["text"] for e in events) == "neighbour"
 
 
 def test_content_parts_are_joined_and_never_printed_as_objects(echo_server: LiveServer) -> None:
@@ -313,19 +313,19 @@ def test_models_are_checked_by_name(echo_server: LiveServer) -> None:
     assert "tiny" in error["message"]
 
 
-def fail_at_third(request: Request) -> int:
-    if bytes(request.prompt_token_ids[-3:]) == b"bad" and len(request.output_token_ids) == 2:
-        raise RuntimeError("scripted failure")
-    return echo(request)
-
-
 def test_an_error_in_the_engine_is_an_error_for_its_request_only(serve) -> None:
+    def fail_at_third(request: Request) -> int:
+        if bytes(request.prompt_token_ids[-3:]) == b"bad" and len(request.output_token_ids) == 2:
+            # What has not reached the route yet would be one with the error.
+            wait_until(lambda: (4, 2) in {(r.num_prompt_tokens, r.num_output_tokens) for r in server.state.live}, "two")
+            raise RuntimeError("scripted failure")
+        return echo(request)
+
     server = serve(make_engine(fail_at_third))
-    server.engine.runner.step_s = 0.003
     body = {"prompt": "neighbour", "stream": True}
     with server.client.stream("POST", "/v1/completions", json=body) as neighbour:
         lines = neighbour.iter_lines()
-        next(lines)
+        first = next(lines)
         response = server.complete("bad", stream=True)
         events = [json.loads(line[6:]) for line in response.text.split("\n\n") if line.startswith("data: {")]
         assert "error" in events[-1]
@@ -335,5 +335,5 @@ def test_an_error_in_the_engine_is_an_error_for_its_request_only(serve) -> None:
         whole = server.complete("bad")
         assert whole.status_code == 500
         assert whole.json()["error"]["code"] == "generation_failed"
-        text = "".join(json.loads(line[6:])["choices"][0]["text"] for line in lines if line.startswith("data: {"))
-    assert "n" + text == "neighbour"
+        texts = [json.loads(line[6:])["choices"][0]["text"] for line in (first, *lines) if line.startswith("data: {")]
+    assert "".join(texts) == "neighbour"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from live_server import LiveServer, wait_until
-from scripted import echo, make_engine, say
+from live_server import HANG_S, LiveServer, wait_until
+from scripted import ENDLESS, echo, make_engine, say
 
 PARTS = ("prefill", "decode", "sample", "python")
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
@@ -56,9 +56,9 @@ def test_counts_are_those_of_the_requests_made(serve) -> None:
 
 
 def test_a_client_that_left_counts_as_aborted(serve) -> None:
-    server = serve(make_engine(say("x", end=None)))
+    server = serve(make_engine(say("x", end=None), **ENDLESS))
     server.engine.runner.step_s = 0.003
-    body = {"prompt": "a", "stream": True, "max_tokens": 300}
+    body = {"prompt": "a", "stream": True, "max_tokens": 90_000}
     with server.client.stream("POST", "/v1/completions", json=body) as stream:
         lines = stream.iter_lines()  # kept: throwing it away closes the stream
         next(lines)
@@ -68,7 +68,7 @@ def test_a_client_that_left_counts_as_aborted(serve) -> None:
 
 
 def read_by_other_client(server: LiveServer) -> dict[str, float]:
-    text = httpx.get(f"{server.url}/metrics").text
+    text = httpx.get(f"{server.url}/metrics", timeout=HANG_S).text
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return {line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 

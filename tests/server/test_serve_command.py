@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from live_server import LiveServer
+from live_server import HANG_S, LiveServer
 from scripted import echo, make_engine
 
 from pelton.cli.main import main
@@ -50,7 +50,7 @@ def start_serve(*args: str, env: dict[str, str] | None = None) -> tuple[subproce
 
 
 def wait_ready(url: str) -> None:
-    with httpx.Client(base_url=url, transport=httpx.HTTPTransport(retries=20)) as client:
+    with httpx.Client(base_url=url, timeout=HANG_S) as client:
         assert client.get("/ready").status_code == 200
 
 
@@ -61,13 +61,13 @@ def test_sigterm_finishes_open_streams_and_exits_with_zero() -> None:
         assert any("warning" in line and "no API key" in line for line in lines)
         wait_ready(url)
         body = {"prompt": "a", "max_tokens": 40, "stream": True}
-        with httpx.stream("POST", f"{url}/v1/completions", json=body) as stream:
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=HANG_S) as stream:
             rest = stream.iter_lines()
             next(rest)
             process.send_signal(signal.SIGTERM)
             seen = [line for line in rest if line]
         assert seen[-1] == "data: [DONE]"
-        out, _ = process.communicate(timeout=10)
+        out, _ = process.communicate(timeout=HANG_S)
         assert process.returncode == 0
         logged = [json.loads(line) for line in out.splitlines()]
         assert [line["path"] for line in logged] == ["/ready", "/v1/completions"]
@@ -82,13 +82,13 @@ def test_sigterm_cuts_streams_that_take_too_long_and_exits_with_zero() -> None:
         assert not any("warning" in line for line in lines)
         wait_ready(url)
         body = {"prompt": "a", "max_tokens": 90_000, "stream": True, "model": "mine"}
-        with httpx.stream("POST", f"{url}/v1/completions", json=body) as stream:
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=HANG_S) as stream:
             rest = stream.iter_lines()
             next(rest)
             process.send_signal(signal.SIGTERM)
             seen = [line for line in rest if line]
         assert json.loads(seen[-1][6:])["error"]["code"] == "server_closing"
-        process.communicate(timeout=10)
+        process.communicate(timeout=HANG_S)
         assert process.returncode == 0
     finally:
         process.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install pelton[dev])")
-from live_server import LiveServer
+from live_server import LiveServer, wait_until
 from playwright.sync_api import expect
 from scripted import make_engine, say
 
@@ -92,21 +92,26 @@ def test_charts_are_drawn_and_drawn_anew_in_another_theme(server, open_page, ask
     page = open_page(server, "Canvas2D")  # reading pixels, which only this test does, has a warning
     ask(page, "Hi")
     expect(page.locator("#times .caption")).to_contain_text("As the engine saw it")
-    # How many pixels of a canvas are not see-through, and the sum of their colours.
-    sums = """() => [...document.querySelectorAll('canvas')].map((canvas) => {
+    before = [read_pixels(canvas) for canvas in page.locator("canvas").all()]
+    assert len(before) == 4
+    page.emulate_media(color_scheme="dark")
+    for canvas, (_, light) in zip(page.locator("canvas").all(), before, strict=True):
+        wait_until(lambda canvas=canvas, light=light: read_pixels(canvas)[1] != light, "other colours")
+
+
+def read_pixels(canvas) -> tuple[int, int]:
+    """Pixels of a canvas that are not see-through, at least 300, and the sum of their colours."""
+    canvas.scroll_into_view_if_needed()
+    count_pixels = """(canvas) => {
       const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
       let count = 0, sum = 0;
-      for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 0) { count++; sum += data[i] + data[i + 1] + data[i + 2]; }
+      for (let i = 0; i < data.length; i += 4) {
+        if (data[i + 3] > 0) { count++; sum += data[i] + data[i + 1] + data[i + 2]; }
+      }
       return [count, sum];
-    })"""
-    page.wait_for_timeout(300)
-    before = page.evaluate(sums)
-    assert len(before) == 4
-    assert all(count > 500 for count, _ in before)
-    page.emulate_media(color_scheme="dark")
-    page.wait_for_timeout(300)
-    after = page.evaluate(sums)
-    assert all(old != new for old, new in zip(before, after, strict=True))
+    }"""
+    wait_until(lambda: canvas.evaluate(count_pixels)[0] > 300, "the chart to be drawn")
+    return tuple(canvas.evaluate(count_pixels))
 
 
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(server, open_page, ask) -> None:
@@ -116,8 +121,11 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(server, open_page
     reached = []
     for _ in range(40):
         at = page.evaluate(
-            """() => { const node = document.activeElement; const style = getComputedStyle(node);
-              return [node.id || node.className || node.tagName, style.outlineStyle !== 'none' && style.outlineWidth !== '0px']; }"""
+            """() => {
+              const node = document.activeElement;
+              const { outlineStyle, outlineWidth } = getComputedStyle(node);
+              return [node.id || node.className || node.tagName, outlineStyle !== 'none' && outlineWidth !== '0px'];
+            }"""
         )
         reached.append(at[0])
         assert at[1] or at[0] == "BODY", f"{at[0]} does not show that it has the focus"
@@ -134,7 +142,8 @@ def test_what_changes_is_said_once_and_not_token_by_token(server, open_page, ask
         """() => {
           window.said = [];
           for (const node of document.querySelectorAll('[role=status], [role=alert]'))
-            new MutationObserver(() => window.said.push(node.textContent)).observe(node, { childList: true, characterData: true, subtree: true });
+            new MutationObserver(() => window.said.push(node.textContent))
+              .observe(node, { childList: true, characterData: true, subtree: true });
         }"""
     )
     ask(page, "Hi")
@@ -145,8 +154,12 @@ def test_what_changes_is_said_once_and_not_token_by_token(server, open_page, ask
 def test_nothing_moves_for_who_asked_for_that(server, open_page) -> None:
     page = open_page(server, reduced_motion="reduce")
     names = page.evaluate(
-        """() => { const node = document.getElementById('log').appendChild(document.createElement('div'));
-          node.setAttribute('aria-busy', 'true'); const text = node.appendChild(document.createElement('div')); text.className = 'turn-text';
-          return [getComputedStyle(text, '::after').animationName, document.getAnimations().length]; }"""
+        """() => {
+          const node = document.getElementById('log').appendChild(document.createElement('div'));
+          node.setAttribute('aria-busy', 'true');
+          const text = node.appendChild(document.createElement('div'));
+          text.className = 'turn-text';
+          return [getComputedStyle(text, '::after').animationName, document.getAnimations().length];
+        }"""
     )
     assert names == ["none", 0]

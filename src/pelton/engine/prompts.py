@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pelton.core.errors import ChatTemplateError, ContextLengthError, InvalidParameterError
 from pelton.text.chat_template import ChatTemplate
+from pelton.text.reasoning import ReasoningStart, find_reasoning
 from pelton.text.tokenizer import Tokenizer, encode_chat
 
 Prompt = str | Sequence[int]
@@ -20,11 +21,15 @@ Message = Mapping[str, object]
 
 
 class EncodedPrompt(NamedTuple):
-    """Token ids of a prompt, when it arrived (`time.perf_counter()`) and the seconds it took to encode it."""
+    """Token ids of a prompt, when it arrived (`time.perf_counter()`) and the seconds it took to encode it.
+
+    `reasoning` says how the answer to a chat may begin with thoughts.
+    """
 
     token_ids: tuple[int, ...]
     arrival_s: float
     tokenize_s: float
+    reasoning: ReasoningStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,8 @@ class PromptEncoder:
         token_ids = self._encode_text(partial(encode_chat, self.tokenizer), text, name)
         if not token_ids:
             raise InvalidParameterError(name, messages, "messages that the chat template does not render as nothing")
-        return self._finish(token_ids, name, start_s)
+        reasoning = find_reasoning(self.chat_template.source, text)
+        return self._finish(token_ids, name, start_s)._replace(reasoning=reasoning)
 
     def _encode_text(self, encode: Callable[[str], list[int]], text: str, name: str) -> tuple[int, ...]:
         if len(text) > self.context_length:

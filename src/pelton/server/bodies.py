@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from pelton.core.errors import MalformedRequestError, RequestTooLargeError
 from pelton.server.json_text import parse_json
+from pelton.server.sse import ClientGoneError
 from pelton.server.state import get_state
 
 # Parsing this much takes well under a millisecond; more goes to a worker thread.
@@ -43,7 +44,8 @@ Schema = TypeVar("Schema", bound=BaseModel)
 async def read_body(request: Request, schema: type[Schema]) -> Schema:
     """Read, parse and validate the body of a request.
 
-    Raises `RequestTooLargeError`, and `MalformedRequestError` naming the first field that is wrong or unknown.
+    Raises `RequestTooLargeError`, `MalformedRequestError` naming the first field that is wrong or unknown, and
+    `ClientGoneError` if the client closes the connection in the middle.
     """
     state = get_state(request)
     data = await _read_limited(request, state.options.max_body_bytes)
@@ -74,11 +76,14 @@ async def _read_limited(request: Request, max_bytes: int) -> bytes:
         raise RequestTooLargeError(f"the body has {declared} bytes; allowed: at most {max_bytes}")
     parts: list[bytes] = []
     num_bytes = 0
-    async for part in request.stream():
-        num_bytes += len(part)
-        if num_bytes > max_bytes:
-            raise RequestTooLargeError(f"the body has more than {max_bytes} bytes, which is the limit")
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            num_bytes += len(part)
+            if num_bytes > max_bytes:
+                raise RequestTooLargeError(f"the body has more than {max_bytes} bytes, which is the limit")
+            parts.append(part)
+    except ClientDisconnect as error:
+        raise ClientGoneError from error
     return b"".join(parts)
 
 

@@ -82,7 +82,10 @@ class ServerMetrics:
             registry=self.registry,
         )
         self._errors = Counter(
-            "pelton:http_errors", "Requests answered with an error.", ("status", "code"), registry=self.registry
+            "pelton:http_errors",
+            "Requests answered with an error, or given up by their client (499).",
+            ("status", "code"),
+            registry=self.registry,
         )
 
     def count_error(self, status: int, code: str | None) -> None:
