@@ -21,7 +21,7 @@ from pelton.insight.explain_text import WIDTH, write_text
 from pelton.insight.explain_types import Explanation
 from pelton.insight.explain_units import format_bytes, format_ops, format_share, format_time
 from pelton.insight.kv_layout import KvFormat
-from pelton.insight.prediction import Planned, predict_prefill
+from pelton.insight.prediction import Planned, predict_decode, predict_prefill
 from pelton.insight.presets import find_preset
 from pelton.insight.weight_formats import ModelFormats
 
@@ -78,6 +78,8 @@ def test_recomputing_costs_the_sum_over_all_lengths(num_tokens: int) -> None:
     if num_tokens <= 17:
         seconds = sum(predict_prefill(planned, setup.rates, 1, n, 0).total_s for n in lengths)
         assert saved.without_s == pytest.approx(seconds, rel=1e-9)
+        seconds = sum(predict_decode(planned, setup.rates, 1, n).total_s for n in lengths)
+        assert saved.with_s == pytest.approx(seconds, rel=1e-9)
 
 
 def test_nothing_is_saved_where_nothing_is_generated() -> None:

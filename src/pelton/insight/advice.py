@@ -186,12 +186,14 @@ def _share_fairly(facts: RequestFacts) -> Advice | None:
         )
     num_tenants = len({*facts.times.behind_s, facts.trace.tenant})
     before = sum(facts.times.behind_s.values())
-    after = min(facts.times.own_prefill_s * (num_tenants - 1), before)
+    # A newcomer waits for the end of a step whatever the policy is.
+    waited = facts.history.find_steps(facts.trace.arrival_s, facts.trace.first_scheduled_s or facts.history.now_s)
+    longest_s = max((step.end_s - step.start_s for step in waited), default=0.0)
+    after = min(facts.times.own_prefill_s * (num_tenants - 1) + longest_s, before)
     effect, predicted = _compare("waiting for prompts", before, after)
-    text = (
-        f"{format_count(num_tenants, 'tenant')} would take turns, so that each waits for others about as long as its "
-    )
-    return Advice("--scheduling-policy fair", effect, text + "own prompt takes.", predicted)
+    tenants = format_count(num_tenants, "tenant")
+    text = f"{tenants} would take turns: each waits for the end of a step, then for others as long as its prompt takes."
+    return Advice("--scheduling-policy fair", effect, text, predicted)
 
 
 def _send_fewer(facts: RequestFacts) -> Advice | None:

@@ -166,7 +166,9 @@ def _tell_prefill(facts: RequestFacts) -> Stage:
         text += "; these are so few that reading the weights from memory is the limit all the same."
     else:
         text += "."
-    found = [Fact("tokens computed", num, "tokens"), Fact("seconds of the model", model_s * 1e3, "ms")]
+    if any(step.num_sequences > 1 for step in steps):
+        text += " Others computed in the same steps; what is said of the steps includes them."
+    found = [Fact("tokens computed", num, "tokens"), Fact("the model's time", model_s * 1e3, "ms")]
     if model_s > 0:
         found.append(Fact("rate", num / model_s, "tokens/s"))
     if phase is not None:
@@ -252,7 +254,8 @@ def _tell_decode(facts: RequestFacts) -> Stage:
             ". Every step reads all weights and all K/V for a few rows, so that memory is the limit, not arithmetic."
         )
     elif bound == "arithmetic":
-        text += ". With so many sequences in a step arithmetic is the limit, although every step reads all weights."
+        others = "prompts of others" if any(step.num_prompt_tokens for step in steps) else "so many sequences"
+        text += f". With {others} in the steps arithmetic is the limit, although every step reads all weights."
     else:
         text += "."
     found = [Fact("tokens", num, "tokens"), Fact("sequences in a step", facts.mean_batch, "in the mean")]
@@ -313,8 +316,9 @@ def _tell_saved(facts: RequestFacts) -> Stage | None:
         Fact("operations with it", saved.with_ops / 1e9, "Gop"),
         Fact("operations without it", saved.without_ops / 1e9, "Gop"),
     ]
-    if saved.without_s is not None and facts.times.decode_s is not None:
-        text += f"; {format_time(saved.without_s)} by prediction in place of {format_time(facts.times.decode_s)}"
+    if saved.with_s is not None and saved.without_s is not None:
+        text += f"; by prediction {format_time(saved.without_s)} in place of {format_time(saved.with_s)}"
+        found.append(Fact("predicted with it", saved.with_s * 1e3, "ms"))
         found.append(Fact("predicted without it", saved.without_s * 1e3, "ms"))
     return Stage(name="kv_saved", title="What the KV cache saved", text=text + ".", facts=tuple(found))
 
