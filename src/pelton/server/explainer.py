@@ -45,15 +45,16 @@ class Explainer:
 
     def explain_request(self, engine: AsyncEngine, trace: RequestTrace) -> Json:
         """One request, whether it is finished or not."""
-        explanation = explain_request(RequestFacts(trace, make_history(engine), self._get_setup(engine)))
+        explanation = explain_request(RequestFacts(trace, make_history(engine), self.get_setup(engine)))
         return explanation.describe(write_text(explanation))
 
     def explain_server(self, engine: AsyncEngine, window_s: float) -> Json:
         """What the engine did in the last `window_s` seconds."""
-        explanation = explain_server(make_history(engine), self._get_setup(engine), window_s)
+        explanation = explain_server(make_history(engine), self.get_setup(engine), window_s)
         return explanation.describe(write_text(explanation))
 
-    def _get_setup(self, engine: AsyncEngine) -> Setup:
+    def get_setup(self, engine: AsyncEngine) -> Setup:
+        """The model as the cost model takes it, and what is stored of the machine."""
         now_s = time.monotonic()
         if self._setup is None:
             self._setup = _make_setup(engine)
