@@ -18,7 +18,7 @@ from pelton.core.config import KV_CACHE_DTYPES, read_environment
 from pelton.core.errors import ConfigError
 from pelton.insight.kernel_rates import AttendRates, LinearRates, measure_attend, measure_linear
 from pelton.insight.machine_limits import Measured, ThreadLimits, measure_limits, read_l3_bytes
-from pelton.insight.machine_rates import MeasuredMachine
+from pelton.insight.machine_rates import MeasuredMachine, TableMachine
 from pelton.insight.model_shape import GroupedAttention
 from pelton.insight.prediction import Planned
 from pelton.insight.weight_formats import WEIGHT_FORMATS
@@ -111,6 +111,24 @@ def find_this_machine(needs: Needs, isa: str, num_threads: int) -> MeasuredMachi
     wanted = ["limits", *(f"linear {name}" for name in needs.format_names)]
     wanted += [f"attend {kv_type} {group}" for kv_type, group in needs.attends]
     return _make_machine(stored, needs, identity, path) if all(key in stored for key in wanted) else None
+
+
+def open_limits(isa: str | None, threads: int | None, progress: MeasureCallback | None = None) -> StoredLimits:
+    """The limits of this machine alone, which take a second or two unless they are stored; raises as
+    `open_this_machine` does.
+    """
+    machine = open_this_machine(Needs(frozenset(), frozenset()), threads=threads, isa=isa, progress=progress)
+    return StoredLimits(machine.title, machine.limits)
+
+
+def estimate_machine(stored: StoredLimits) -> TableMachine:
+    """This machine as predictions take it while only its limits are known: at the shares of them that Pelton reaches.
+
+    Less exact than rates that were measured (docs/plan.md).
+    """
+    source = "estimated from its limits; `pelton plan` measures its rates"
+    ops_per_s = stored.limits.f32_ops_per_s.best
+    return TableMachine("this", stored.title, source, "cpu", stored.limits, None, ops_per_s)
 
 
 def _make_machine(
