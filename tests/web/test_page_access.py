@@ -96,7 +96,9 @@ def test_charts_are_drawn_and_drawn_anew_in_another_theme(server, open_page, ask
     sums = """() => [...document.querySelectorAll('canvas')].map((canvas) => {
       const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
       let count = 0, sum = 0;
-      for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 0) { count++; sum += data[i] + data[i + 1] + data[i + 2]; }
+      for (let i = 0; i < data.length; i += 4) {
+        if (data[i + 3] > 0) { count++; sum += data[i] + data[i + 1] + data[i + 2]; }
+      }
       return [count, sum];
     })"""
     page.wait_for_timeout(300)
@@ -116,8 +118,11 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(server, open_page
     reached = []
     for _ in range(40):
         at = page.evaluate(
-            """() => { const node = document.activeElement; const style = getComputedStyle(node);
-              return [node.id || node.className || node.tagName, style.outlineStyle !== 'none' && style.outlineWidth !== '0px']; }"""
+            """() => {
+              const node = document.activeElement;
+              const { outlineStyle, outlineWidth } = getComputedStyle(node);
+              return [node.id || node.className || node.tagName, outlineStyle !== 'none' && outlineWidth !== '0px'];
+            }"""
         )
         reached.append(at[0])
         assert at[1] or at[0] == "BODY", f"{at[0]} does not show that it has the focus"
@@ -134,7 +139,8 @@ def test_what_changes_is_said_once_and_not_token_by_token(server, open_page, ask
         """() => {
           window.said = [];
           for (const node of document.querySelectorAll('[role=status], [role=alert]'))
-            new MutationObserver(() => window.said.push(node.textContent)).observe(node, { childList: true, characterData: true, subtree: true });
+            new MutationObserver(() => window.said.push(node.textContent))
+              .observe(node, { childList: true, characterData: true, subtree: true });
         }"""
     )
     ask(page, "Hi")
@@ -145,8 +151,12 @@ def test_what_changes_is_said_once_and_not_token_by_token(server, open_page, ask
 def test_nothing_moves_for_who_asked_for_that(server, open_page) -> None:
     page = open_page(server, reduced_motion="reduce")
     names = page.evaluate(
-        """() => { const node = document.getElementById('log').appendChild(document.createElement('div'));
-          node.setAttribute('aria-busy', 'true'); const text = node.appendChild(document.createElement('div')); text.className = 'turn-text';
-          return [getComputedStyle(text, '::after').animationName, document.getAnimations().length]; }"""
+        """() => {
+          const node = document.getElementById('log').appendChild(document.createElement('div'));
+          node.setAttribute('aria-busy', 'true');
+          const text = node.appendChild(document.createElement('div'));
+          text.className = 'turn-text';
+          return [getComputedStyle(text, '::after').animationName, document.getAnimations().length];
+        }"""
     )
     assert names == ["none", 0]

@@ -31,7 +31,7 @@ from pelton.server.state import ServerState
 OPEN_PATHS = ("/health", "/ready", "/")
 OPEN_PREFIX = "/web/"  # files of the page, the same for everybody
 # What an open page asks for several times a second; only what goes wrong is logged.
-_POLLED = ("/v1/engine", "/v1/kv_cache", "/v1/steps", "/v1/requests/")
+_POLLED = ("/v1/engine", "/v1/kv_cache", "/v1/steps", "/v1/requests")
 _MAX_REQUEST_ID_LENGTH = 128
 
 

@@ -83,6 +83,7 @@ class Generation:
             num_choices=ask.params.n,
             arrival_s=time.perf_counter(),
             cut=self._cut,
+            http_request_id=get_request_id(request),
         )
 
     async def collect(self) -> GenerationResult:

@@ -23,6 +23,7 @@ class LiveRequest:
     num_choices: int
     arrival_s: float
     cut: Callable[[], None]
+    http_request_id: str
     num_prompt_tokens: int | None = None
     num_output_tokens: int = 0
     first_token_s: float | None = None
@@ -40,6 +41,8 @@ class LiveRequest:
         now_s = time.perf_counter()
         return {
             "request_id": self.request_id,
+            "http_request_id": self.http_request_id,
+            "has_trace": trace is not None,
             "route": self.route,
             "caller": self.caller,
             "stream": self.is_stream,

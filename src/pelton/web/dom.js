@@ -33,16 +33,33 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-const waiting = new Map();
+// Nobody reads faster, and every frame costs a layout. What takes longer than a part of a frame goes on in the next one.
+const FRAME_MS = 80;
+const BUDGET_MS = 6;
 
-/** Call `draw` in the next frame, once per `name` however often it was asked for. */
+const waiting = new Map();
+let isAsked = false;
+let lastMs = -FRAME_MS;
+
+/** Call `draw` in one of the next frames, once per `name` however often it was asked for. */
 export function inNextFrame(name, draw) {
-  if (waiting.size === 0) requestAnimationFrame(drawAll);
   waiting.set(name, draw);
+  if (!isAsked) askForFrame(Math.max(0, lastMs + FRAME_MS - performance.now()));
 }
 
-function drawAll() {
-  const draws = [...waiting.values()];
-  waiting.clear();
-  for (const draw of draws) draw();
+function askForFrame(pauseMs) {
+  isAsked = true;
+  if (pauseMs > 0) setTimeout(() => requestAnimationFrame(drawWaiting), pauseMs);
+  else requestAnimationFrame(drawWaiting);
+}
+
+function drawWaiting() {
+  isAsked = false;
+  lastMs = performance.now();
+  for (const [name, draw] of [...waiting]) {
+    waiting.delete(name);
+    draw();
+    if (performance.now() - lastMs > BUDGET_MS) break;
+  }
+  if (waiting.size > 0 && !isAsked) askForFrame(0);
 }

@@ -1,9 +1,8 @@
 // What the charts show, computed from the server's answers. Pure functions, tested without a browser.
 
-/** The value below which the share `q` of `values` lies (nearest rank); null of nothing. */
-export function quantile(values, q) {
-  if (values.length === 0) return null;
-  const sorted = Float64Array.from(values).sort();
+/** The value below which the share `q` of values that are sorted lies (nearest rank); null of nothing. */
+export function quantile(sorted, q) {
+  if (sorted.length === 0) return null;
   return sorted[Math.min(sorted.length - 1, Math.max(0, Math.ceil(q * sorted.length) - 1))];
 }
 

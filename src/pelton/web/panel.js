@@ -3,7 +3,8 @@
 import { el, inNextFrame, setText } from "./dom.js";
 import { getColors, watchTheme } from "./theme.js";
 
-const MAX_TABLE_ROWS = 60;
+const MAX_TABLE_ROWS = 40;
+const TABLE_MS = 1000;
 
 /** A section with a heading. `note` is the quiet place for what is missing. */
 export class Panel {
@@ -29,6 +30,7 @@ export class Panel {
 /** Figures behind a picture, for who cannot see it or wants them exact. Filled only while it is open. */
 export class FigureTable {
   #makeRows = () => [];
+  #timer = null;
 
   constructor(label, columns) {
     this.body = el("tbody");
@@ -43,10 +45,13 @@ export class FigureTable {
   /** Use these rows (lists of texts, `makeRows` makes them) from now on. */
   update(makeRows) {
     this.#makeRows = makeRows;
-    this.#draw();
+    // Nobody can read a table that changes faster.
+    if (this.root.open) this.#timer ??= setTimeout(() => this.#draw(), TABLE_MS);
   }
 
   #draw() {
+    clearTimeout(this.#timer);
+    this.#timer = null;
     if (!this.root.open) return;
     const rows = this.#makeRows().slice(0, MAX_TABLE_ROWS);
     this.body.replaceChildren(...rows.map((row) => el("tr", {}, ...row.map((text, i) => el(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, text })))));
@@ -62,7 +67,13 @@ export class Chart {
     this.height = height;
     this.name = `chart-${(numCharts += 1)}`;
     this.canvas = el("canvas", { class: "chart", role: "img", "aria-label": label });
+    this.canvas.style.height = `${height}px`;
     this.width = 0;
+    this.isSeen = false;
+    new IntersectionObserver(([entry]) => {
+      this.isSeen = entry.isIntersecting;
+      if (this.isSeen) this.draw();
+    }, { rootMargin: "100px" }).observe(this.canvas);
     new ResizeObserver(([entry]) => {
       this.width = Math.floor(entry.contentRect.width);
       this.draw();
@@ -75,20 +86,20 @@ export class Chart {
     if (this.canvas.getAttribute("aria-label") !== text) this.canvas.setAttribute("aria-label", text);
   }
 
-  /** Paint in the next frame, with another height if one is given. */
+  /** Paint in the next frame in which it can be seen, with another height if one is given. */
   draw(height = this.height) {
+    if (height !== this.height) this.canvas.style.height = `${height}px`;
     this.height = height;
-    inNextFrame(this.name, () => this.#paintNow());
+    if (this.isSeen) inNextFrame(this.name, () => this.#paintNow());
   }
 
   #paintNow() {
-    if (this.width === 0) return;
+    if (this.width === 0 || !this.isSeen) return;
     const scale = Math.min(window.devicePixelRatio || 1, 2);
     const [width, height] = [Math.round(this.width * scale), Math.round(this.height * scale)];
     if (this.canvas.width !== width || this.canvas.height !== height) {
       this.canvas.width = width;
       this.canvas.height = height;
-      this.canvas.style.height = `${this.height}px`;
     }
     const context = this.canvas.getContext("2d");
     context.setTransform(scale, 0, 0, scale, 0, 0);

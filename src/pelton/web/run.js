@@ -8,6 +8,7 @@ export class Run {
   text = "";
   error = null;
   responseId = null;
+  generationId = null; // what the engine calls it, once that has been found out
   finishReason = null;
   timings = null;
   usage = null;
@@ -22,14 +23,14 @@ export class Run {
     this.messages = messages;
     this.params = params;
     this.onChange = onChange;
-    // Known before the answer begins, so that a request in the queue can be looked at.
+    // Known before the answer begins, so that a request in the queue can be found.
     this.requestId = `page-${Array.from(crypto.getRandomValues(new Uint8Array(9)), (b) => b.toString(36).padStart(2, "0")).join("")}`;
     this.sentMs = performance.now();
   }
 
-  /** What the server knows the request by. */
+  /** What the server knows the request by; null as long as it may not know it. */
   get id() {
-    return this.responseId ?? this.requestId;
+    return this.responseId ?? this.generationId;
   }
 
   get isRunning() {

@@ -5,14 +5,16 @@ import { makeGaps, makeStart, quantile, roundUp } from "./figures.js";
 import { formatCount, formatMs, plural } from "./format.js";
 import { Chart, FigureTable, Legend, Panel, Values } from "./panel.js";
 
-const AXIS = 46;
+const AXIS = 54;
 const MIN_BAR = 3;
 
 /** Times of one request, live. */
 export class TimesPanel {
   #gaps = [];
   #bars = [];
-  #isMemory = true;
+  #known = [];
+  #story = null;
+  #numSteps = 0;
 
   constructor() {
     this.values = new Values([["queue", "Queue"], ["ttft", "TTFT"], ["p50", "ITL median"], ["p99", "ITL p99"], ["rate", "Decode"], ["cached", "From cache"]]);
@@ -28,26 +30,34 @@ export class TimesPanel {
     this.chart.canvas.addEventListener("pointermove", (event) => this.#pointAt(event.offsetX));
   }
 
-  /** Show a run; `story` is the server's account of it (null: none yet), `steps` the known steps by number. */
-  update({ run, story, storyNote, steps }) {
-    this.#gaps = story === null ? makeSeenGaps(run) : makeGaps(story, steps);
-    this.#showValues(run, story);
+  #findGaps(run, story, steps, numSteps) {
+    if (story === null) return makeSeenGaps(run);
+    if (story !== this.#story || numSteps !== this.#numSteps) this.#known = makeGaps(story, steps);
+    this.#story = story;
+    this.#numSteps = numSteps;
+    return this.#known;
+  }
+
+  /** Show a run; `story` is the server's account of it (null: none yet), `steps` the known steps by number, up to `numSteps`. */
+  update({ run, story, storyNote, steps, numSteps }) {
+    this.#gaps = this.#findGaps(run, story, steps, numSteps);
+    const gaps = Float64Array.from(this.#gaps, (each) => each.gap).sort();
+    this.#showValues(run, story, gaps);
     this.#showStart(story === null ? makeSeenStart(run) : makeStart(story));
     const where = story === null ? "As seen from this page" : "As the engine saw it";
     const bounds = countBounds(this.#gaps);
     this.panel.setCaption(this.#gaps.length === 0 ? "The phases before the first token, then the gap before each later one." : `${where}: ${plural(this.#gaps.length, "gap")}${bounds}.`);
     this.panel.setNote(storyNote);
-    this.chart.setLabel(`Gaps between ${plural(this.#gaps.length + 1, "token")}: median ${formatMs(quantile(this.#gaps.map((g) => g.gap), 0.5))}, longest ${formatMs(quantile(this.#gaps.map((g) => g.gap), 1))}${bounds}`);
+    this.chart.setLabel(`Gaps between ${plural(this.#gaps.length + 1, "token")}: median ${formatMs(quantile(gaps, 0.5))}, longest ${formatMs(quantile(gaps, 1))}${bounds}`);
     this.chart.draw();
-    this.table.update(() => this.#gaps.slice(-60).reverse().map((each, i) => this.#makeRow(each, this.#gaps.length - i + 1)));
+    this.table.update(() => this.#gaps.slice(-40).reverse().map((each, i) => this.#makeRow(each, this.#gaps.length - i + 1)));
   }
 
   #makeRow(each, token) {
     return [formatCount(token), formatMs(each.gap), formatMs(each.stall), each.number === null ? "–" : formatCount(each.number), formatCount(each.batch), each.bound ?? "–", each.pct === null ? "–" : `${each.pct.toFixed(0)} %`];
   }
 
-  #showValues(run, story) {
-    const gaps = this.#gaps.map((each) => each.gap);
+  #showValues(run, story, gaps) {
     const timings = run.timings;
     const mean = gaps.length > 0 ? gaps.reduce((a, b) => a + b, 0) / gaps.length : null;
     const cached = story?.cached_tokens ?? run.usage?.prompt_tokens_details?.cached_tokens ?? null;
@@ -87,7 +97,7 @@ export class TimesPanel {
     const shown = this.#gaps.slice(-numBars);
     const first = this.#gaps.length - shown.length;
     // One gap may be far longer than the others: it is cut off, and written beside its bar.
-    const typical = quantile(shown.map((each) => each.gap), 0.98) ?? 1;
+    const typical = quantile(shown.map((each) => each.gap).sort((a, b) => a - b), 0.98) ?? 1;
     const top = roundUp(Math.max(typical * 1.05, 0.01));
     paintAxis(context, width, bottom, top, colors);
     const slot = Math.min((width - AXIS) / Math.max(shown.length, 24), 14);

@@ -14,9 +14,9 @@ const LIVE_MS = 350;
 const IDLE_MS = 1500;
 const ENGINE_MS = 1000;
 const EXPLAIN_MS = 3000;
-// A request is known to the server a moment after it was sent; asking sooner would be an error in the console.
-const KNOWN_MS = 400;
-const MAX_STEPS = 400;
+const LIVE_TABLE = "v1/requests?limit=0";
+const MAX_STEPS = 240;
+const MAX_NAMES = 2000;
 
 /** Owner of the right side. */
 export class Xray {
@@ -54,11 +54,9 @@ export class Xray {
     const phase = !run.isRunning ? "ended" : run.tokens.length > 0 ? "streaming" : "waiting";
     if (phase !== this.#phase && phase !== "waiting") this.wake();
     this.#phase = phase;
-    setText(byId("xray-of"), `of ${run.id}`);
-    inNextFrame("run", () => {
-      this.tokens.update(run);
-      this.#showTimes();
-    });
+    setText(byId("xray-of"), `of ${run.id ?? run.requestId}`);
+    inNextFrame("tokens", () => this.tokens.update(run));
+    this.#showTimes();
   }
 
   #begin(run) {
@@ -69,7 +67,7 @@ export class Xray {
     this.#isForgotten = false;
     this.#phase = "waiting";
     this.explanation.clear();
-    setTimeout(() => this.wake(), KNOWN_MS + 20);
+    this.wake();
   }
 
   /** Ask for everything now: there is a new run, or a new key. */
@@ -111,13 +109,23 @@ export class Xray {
   #addRequestPollers(add, isLive) {
     const makeAddress = (end) => `v1/requests/${encodeURIComponent(this.#run.id)}${end}`;
     add({
-      makePath: () => (this.#isUnknown() || this.#story?.state === "finished" ? null : makeAddress("")),
-      absentPauseMs: KNOWN_MS,
+      makePath: () => {
+        if (this.#story?.state === "finished") return null;
+        // Before the answer begins, the table tells whether the engine knows of the request, and by which name.
+        if (this.#isUnknown()) return this.#run?.isRunning ? LIVE_TABLE : null;
+        return makeAddress("");
+      },
       // A long answer is a long story.
       getPeriodMs: () => (this.#run.tokens.length < 500 ? LIVE_MS : 1500),
-      onAnswer: (story, path) => this.#readStory(story, path === makeAddress("")),
-      onError: (error) => {
-        this.#isForgotten = error.status === 404 && !isLive();
+      onAnswer: (answer, path) => {
+        if (path === LIVE_TABLE) this.#findRun(answer.data);
+        else if (!this.#isUnknown() && path === makeAddress("")) this.#readStory(answer);
+      },
+      onError: (error, path) => {
+        if (path !== LIVE_TABLE) {
+          if (this.#isUnknown() || path !== makeAddress("")) return;
+          this.#isForgotten = error.status === 404;
+        }
         this.#storyNote = `The engine's own account is not known: ${error.message}`;
         this.#showTimes();
       },
@@ -126,7 +134,7 @@ export class Xray {
       makePath: () => (this.#isUnknown() || this.#isExplained || this.#run.tokens.length === 0 ? null : makeAddress("/explain")),
       getPeriodMs: () => EXPLAIN_MS,
       onAnswer: (answer, path) => {
-        if (path !== makeAddress("/explain")) return;
+        if (this.#isUnknown() || path !== makeAddress("/explain")) return;
         this.#isExplained = !isLive() && this.#story?.state === "finished";
         this.explanation.update(answer);
       },
@@ -138,8 +146,12 @@ export class Xray {
   #isUnknown() {
     const run = this.#run;
     if (run === null || this.#isForgotten) return true;
-    if (run.responseId === null) return !run.isRunning || performance.now() - run.sentMs < KNOWN_MS;
-    return false;
+    return run.id === null;
+  }
+
+  #findRun(rows) {
+    const row = rows.find((each) => each.http_request_id === this.#run.requestId);
+    if (row?.has_trace) this.#run.generationId = row.request_id;
   }
 
   #readEngine(answer) {
@@ -150,12 +162,11 @@ export class Xray {
     this.onEngine(answer, null);
   }
 
-  #readStory(story, isOfThisRun) {
-    if (!isOfThisRun) return;
+  #readStory(story) {
     this.#story = story;
     this.#storyNote = "";
     this.explanation.offerTrace(story.request_id);
-    inNextFrame("story", () => this.#showTimes());
+    this.#showTimes();
   }
 
   #readSteps(answer) {
@@ -169,11 +180,15 @@ export class Xray {
     this.#steps = [...this.#steps, ...answer.steps].slice(-MAX_STEPS);
     const first = this.#steps[0]?.number ?? 0;
     for (const number of this.#stepsByNumber.keys()) if (number < first) this.#stepsByNumber.delete(number);
-    // Names of sequences that no kept step has are forgotten.
-    const known = { ...this.#names, ...answer.sequences };
-    const seen = new Set(this.#steps.flatMap((step) => step.shares.map(([number]) => number)));
-    this.#names = Object.fromEntries(Object.entries(known).filter(([number]) => seen.has(Number(number))));
+    Object.assign(this.#names, answer.sequences);
+    if (Object.keys(this.#names).length > MAX_NAMES) this.#forgetNames();
     inNextFrame("steps", () => this.#showSteps());
+  }
+
+  /** Drop the names of sequences that no kept step has. */
+  #forgetNames() {
+    const seen = new Set(this.#steps.flatMap((step) => step.shares.map(([number]) => String(number))));
+    this.#names = Object.fromEntries(Object.entries(this.#names).filter(([number]) => seen.has(number)));
   }
 
   #showSteps() {
@@ -186,6 +201,10 @@ export class Xray {
 
   #showTimes() {
     if (this.#run === null) return;
-    this.times.update({ run: this.#run, story: this.#story, storyNote: this.#storyNote, steps: this.#stepsByNumber });
+    inNextFrame("times", () => this.#drawTimes());
+  }
+
+  #drawTimes() {
+    this.times.update({ run: this.#run, story: this.#story, storyNote: this.#storyNote, steps: this.#stepsByNumber, numSteps: this.#nextStep });
   }
 }
