@@ -14,7 +14,8 @@ from pelton.cli import terminal
 from pelton.cli.main import EXIT_INTERRUPTED
 from pelton.cli.open_model import ModelOption, make_engine_options, open_llm
 from pelton.cli.options import OptionGroup, with_options
-from pelton.cli.report import make_json, make_kv_cache_line
+from pelton.cli.plan_check import write_request_line, write_start_lines
+from pelton.cli.report import make_json
 from pelton.core.config import EngineConfig
 from pelton.core.errors import InvalidParameterError
 from pelton.core.sampling_params import SamplingParams
@@ -61,7 +62,12 @@ def run(
         bool, typer.Option("--json", help="Print one JSON object at the end instead of streaming text.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say on standard error what the KV cache holds, before the answer.")
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Say on standard error what the KV cache holds, and how memory and speed compare with the plan.",
+        ),
     ] = False,
     **values: object,
 ) -> int:
@@ -103,16 +109,18 @@ def _answer(
     verbose: bool,
 ) -> int:
     with open_llm(model, config) as llm:
-        if verbose:
-            terminal.write_error(make_kv_cache_line(llm))
+        check = write_start_lines(llm.load_facts) if verbose else None
         if json:
             result = llm.generate(prompt, params)[0] if raw else llm.chat(make_messages(prompt, system), params)
             terminal.write_json(make_json(result))
+            write_request_line(check, result)
             return 0
         from pelton.cli.streaming import print_stream
 
         outputs = llm.stream(prompt, params) if raw else llm.stream_chat(make_messages(prompt, system), params)
-        return EXIT_INTERRUPTED if print_stream(outputs).is_interrupted else 0
+        answer = print_stream(outputs)
+        write_request_line(check, answer.result)
+        return EXIT_INTERRUPTED if answer.is_interrupted else 0
 
 
 def _start_chat(
@@ -130,6 +138,5 @@ def _start_chat(
     from pelton.cli.chat import chat
 
     with open_llm(model, config) as llm:
-        if verbose:
-            terminal.write_error(make_kv_cache_line(llm))
-        return chat(llm, params, system=system, raw=raw)
+        check = write_start_lines(llm.load_facts) if verbose else None
+        return chat(llm, params, system=system, raw=raw, check=check)
