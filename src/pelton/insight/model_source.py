@@ -66,9 +66,11 @@ def open_model(name: str, cache_dir: Path) -> ModelSource:
             formats=ModelFormats.from_names(preset.weights),
             kv_cache_dtype=preset.kv_cache_dtype,
         )
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith((".gguf", ".json")):
-        return _open_hub(_HUB_PREFIX + name, cache_dir)
     forms = "a .gguf file, a config.json, hf:org/repo or a preset"
+    if name.startswith((".", "/", "~")) or name.endswith((".gguf", ".json")) or name.count("/") > 1:
+        raise ModelNotFoundError(f"{name!r} does not exist; allowed: {forms}")
+    if "/" in name:
+        return _open_hub(_HUB_PREFIX + name, cache_dir)
     raise ModelNotFoundError(f"no model is known as {name!r}; allowed: {forms}; {suggest(name, list_presets())}")
 
 

@@ -51,8 +51,12 @@ class PlanOptions:
             raise InvalidParameterError("prompt", self.prompt, f"1 to {self.context}, the context")
 
     def choose_context(self, shape: ModelShape) -> int:
-        """The context in tokens. `InvalidParameterError` for more than the model can do."""
+        """The context in tokens. `InvalidParameterError` for a context or prompt that the model cannot have."""
         if self.context is None:
+            if self.prompt is not None and self.prompt > shape.max_context:
+                raise InvalidParameterError(
+                    "prompt", self.prompt, f"1 to {shape.max_context}, the context of this model"
+                )
             return max(min(4096, shape.max_context), self.prompt or 1)
         if self.context > shape.max_context:
             raise InvalidParameterError("context", self.context, f"1 to {shape.max_context}, the context of this model")
