@@ -149,13 +149,14 @@ class Generation:
         """Let the engine check and queue the request."""
         try:
             await stream.start()
+            self.prompt_token_ids = stream.prompt_token_ids
+            num_tokens = self._live.num_prompt_tokens = len(stream.prompt_token_ids)
+            limit = self._state.options.max_prompt_tokens
+            if limit is not None and num_tokens > limit:
+                name = "prompt" if self._ask.messages is None else "messages"
+                raise InvalidParameterError(name, num_tokens, f"at most {limit}", "number of tokens")
         except InvalidParameterError as error:
             raise rename_parameter(error, self._ask.field_names) from error
-        self.prompt_token_ids = stream.prompt_token_ids
-        num_tokens = self._live.num_prompt_tokens = len(stream.prompt_token_ids)
-        limit = self._state.options.max_prompt_tokens
-        if limit is not None and num_tokens > limit:
-            raise InvalidParameterError("number of prompt tokens", num_tokens, f"at most {limit}")
 
     def _cut(self) -> None:
         self._is_cut = True

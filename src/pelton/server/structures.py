@@ -40,9 +40,7 @@ def _make_structure(
         num_bytes = len(str(wanted.value))
         if num_bytes > max_schema_bytes:
             raise InvalidParameterError(
-                f"size of {get_structure_field(outputs)}",
-                num_bytes,
-                f"at most {max_schema_bytes} bytes",
+                get_structure_field(outputs), num_bytes, f"at most {max_schema_bytes} bytes", "size"
             )
     return wanted
 
