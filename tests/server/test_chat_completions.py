@@ -90,6 +90,8 @@ def test_usage_comes_once_at_the_end_and_is_null_before(echo_server: LiveServer)
         assert [r for r in reasons if r] == ["stop"]
         roles = [c["delta"].get("role") for e in chunks for c in e["choices"] if c["index"] == index]
         assert [r for r in roles if r] == ["assistant"]
+        seeds = [c["seed"] for e in chunks for c in e["choices"] if c["index"] == index and c["finish_reason"]]
+        assert seeds == [1 + index]
 
 
 def test_stop_strings_are_reported_and_never_shown(serve) -> None:

@@ -9,7 +9,7 @@ from pelton.server.generation import Ask
 from pelton.server.options import ServerOptions
 from pelton.server.schema.chat import ChatCompletionRequest, NamedTool
 from pelton.server.schema.sampling import check_stop, make_sampling_params
-from pelton.server.structures import get_structure_field, make_structure
+from pelton.server.structures import get_structure_names, make_structure
 
 
 def make_chat_ask(body: ChatCompletionRequest, options: ServerOptions) -> Ask:
@@ -26,7 +26,7 @@ def make_chat_ask(body: ChatCompletionRequest, options: ServerOptions) -> Ask:
         messages=[message.to_template() for message in body.messages],
         template_variables=body.chat_template_kwargs or {},
         field_names={
-            "structure": get_structure_field(body.structured_outputs),
+            **get_structure_names(body.structured_outputs),
             "variables": "chat_template_kwargs",
         },
         priority=body.priority or 0,
