@@ -263,9 +263,7 @@ class AsyncEngine:
             texts = [encoder.encode(prompt, each).token_ids for prompt, each in zip(prompts, names, strict=True)]
             for text, each in zip(texts, names, strict=True):
                 if max_prompt_tokens is not None and len(text) > max_prompt_tokens:
-                    raise InvalidParameterError(
-                        f"number of tokens of {each}", len(text), f"at most {max_prompt_tokens}"
-                    )
+                    raise InvalidParameterError(each, len(text), f"at most {max_prompt_tokens}", "number of tokens")
             return texts
 
         return await loaded.embedder.embed(await self._run(encode), params or EmbeddingParams())
