@@ -203,7 +203,9 @@ def measure_machine(planned: Planned, config: EngineConfig) -> MachineRates | No
         isa, threads = choose_isa(config.isa or read_environment().isa), choose_threads(config.threads)
         with terminal.ProgressBar("measuring this machine, once") as bar:
             limits = open_limits(isa, threads, lambda what: bar.update(0, None, what))
-        return find_this_machine(list_needs(planned), isa, threads) or estimate_machine(limits)
+        return find_this_machine(list_needs(planned), isa, threads, read_environment().cache_dir) or estimate_machine(
+            limits
+        )
     except ConfigError as error:
         terminal.write_error(f"pelton: the limits of this machine are not known: {error}")
         return None
