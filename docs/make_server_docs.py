@@ -85,10 +85,18 @@ finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and inf
   and every ITL, KV blocks, steps, roofline, explanation. It loads nothing from elsewhere, runs under a strict
   Content-Security-Policy, and sends the API key that is typed into it (kept for the tab) with each of its calls.
 * **Logs.** One JSON line per request on standard output: ids, status, caller, times, tokens; no prompts, no keys.
-  What an open page asks for several times a second (`/v1/engine`, `/v1/kv_cache`, `/v1/steps`, `/v1/requests/ID`) is
+  What an open page asks for several times a second (`/v1/engine`, `/v1/kv_cache`, `/v1/steps`, `/v1/requests`) is
   logged only when it fails.
   `X-Request-Id` is taken over and sent back; it need not be unique.
-* **Traces.** `--otlp-endpoint http://host:4318/v1/traces` sends a span per request (`pip install pelton[otel]`).
+* **Traces.** The engine always records what requests and steps did, for all unfinished requests and the last
+  `--num-kept-traces` finished ones; no text and no token ids. `GET /v1/requests` lists them. `GET /v1/requests/ID`
+  tells where the time of one went: each wait with its cause, each chunk of the prompt, each token's gap and by how
+  much other requests' prompts stretched it, each send. `ID` is any id of the request: that of the answer
+  (`chatcmpl-X`, `cmpl-X`, `msg_X`, `resp_X`), of the generation (`gen-X`; further prompts `gen-X-1`), or
+  `X-Request-Id`. `GET /v1/requests/ID/trace` is a file for [Perfetto](https://ui.perfetto.dev), as
+  `pelton run --trace FILE` writes it. Causes of waits are in [scheduling.md](scheduling.md#what-a-request-waits-for).
+* **OpenTelemetry.** `--otlp-endpoint http://host:4318/v1/traces` sends a span per HTTP request, below it one per
+  generation, and below that tokenising, waits, chunks of the prompt, decoding and sending (`pip install pelton[otel]`).
 * **TLS.** `--ssl-certfile`, `--ssl-keyfile`; `--ssl-ca-certs` demands certificates of clients.
 * **Load.** `pelton bench serve` measures this server or any other of the OpenAI API; `bench/soak_server.py` abuses
   it.
@@ -188,7 +196,7 @@ def make_metrics() -> str:
         "(0 to 1), `kv_cache_blocks`, `kv_cache_cached_blocks`, `engine_ready`, and the counters `num_preemptions`,",
         "`num_steps`, `prefix_cache_queries` and `prefix_cache_hits` (tokens, once per request), `prefix_cache_misses`",
         "(by reason) and",
-        "`step_seconds` (by part: model, sample, python).",
+        "`step_seconds` (by part: prefill and decode, which are the model's time, sample, python).",
         "",
     ]
     return "\n".join(lines)

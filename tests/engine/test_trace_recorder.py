@@ -280,8 +280,7 @@ def test_a_sequence_admitted_without_tokens_and_then_preempted_keeps_its_first_w
     assert trace.state == "preempted"
     recorder._note_admitted(request, table.now_s + 7.0)
     assert trace.waits == [
-        Wait(WaitCause.STEP, 999.0, 1000.0),
-        Wait(WaitCause.STEP, 1000.0, 1003.0),
+        Wait(WaitCause.STEP, 999.0, 1003.0),
         Wait(WaitCause.PREEMPTED, 1005.0, 1007.0),
     ]
     assert trace.state == "prefilling"

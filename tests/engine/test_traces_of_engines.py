@@ -15,7 +15,7 @@ from pelton.core.sampling_params import SamplingParams
 from pelton.core.trace import WaitCause
 from pelton.engine.cpu_load import read_busy_ticks, read_load, read_wait_s
 
-STAT = """cpu  1000 1 1 1 1 1 1 1 0 0
+STAT = b"""cpu  1000 1 1 1 1 1 1 1 0 0
 cpu0 10 2 30 4000 500 6 7 8 9 9
 cpu1 1 0 1 100 0 0 0 0 0 0
 cpu12 100 0 0 100 0 0
@@ -119,24 +119,24 @@ def test_busy_ticks_are_those_of_the_cpus_asked_for_without_idle_and_guests() ->
     assert read_busy_ticks(STAT, {0, 1, 12}) == 63 + 2 + 100
     assert read_busy_ticks(STAT, {2}) == 0
     with pytest.raises(ValueError, match="nonsense"):
-        read_busy_ticks("cpu0 nonsense 1 2", {0})
+        read_busy_ticks(b"cpu0 nonsense 1 2", {0})
 
 
 def test_waits_of_threads_are_added_up(tmp_path: Path) -> None:
     for name, text in (("1", "123 2000000000 7\n"), ("2", "5 500000000 1\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "schedstat").write_text(text)
-    assert read_wait_s(tmp_path) == 2.5
+    assert read_wait_s(str(tmp_path)) == 2.5
     (tmp_path / "3").mkdir()  # a thread that has ended meanwhile
-    assert read_wait_s(tmp_path) == 2.5
+    assert read_wait_s(str(tmp_path)) == 2.5
     (tmp_path / "3" / "schedstat").write_text("nonsense")
-    assert read_wait_s(tmp_path) is None
+    assert read_wait_s(str(tmp_path)) is None
 
 
 def test_a_system_that_does_not_tell_has_no_waits(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
-    assert read_wait_s(tmp_path) is None
-    assert read_wait_s(tmp_path / "nothing") is None
+    assert read_wait_s(str(tmp_path)) is None
+    assert read_wait_s(str(tmp_path / "nothing")) is None
 
 
 def test_the_load_is_sampled_while_steps_are_made(kit) -> None:

@@ -11,6 +11,7 @@ import pytest
 from live_server import HANG_S, LiveServer, wait_until
 from scripted import ENDLESS, echo, make_engine, say
 
+PARTS = ("prefill", "decode", "sample", "python")
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
 
 
@@ -47,7 +48,11 @@ def test_counts_are_those_of_the_requests_made(serve) -> None:
     assert samples[f"pelton:kv_cache_usage_perc{label}"] == 0
     assert samples[f"pelton:num_preemptions_total{label}"] == 0
     assert samples[f"pelton:prefix_cache_queries_total{label}"] >= 10
-    assert samples['pelton:step_seconds_total{model_name="tiny",part="python"}'] > 0
+    parts = {part: samples[f'pelton:step_seconds_total{{model_name="tiny",part="{part}"}}'] for part in PARTS}
+    assert parts["python"] > 0
+    # The scripted model takes no time.
+    assert parts["prefill"] == parts["decode"] == parts["sample"] == 0
+    assert samples['pelton:request_wait_seconds_total{cause="step",model_name="tiny"}'] > 0
 
 
 def test_a_client_that_left_counts_as_aborted(serve) -> None:

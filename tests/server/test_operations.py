@@ -395,5 +395,7 @@ def test_the_live_table_shows_what_is_under_way(serve) -> None:
     assert row["n"] == 2
     assert row["output_tokens"] >= 1
     assert row["state"] == "decoding"
+    assert row["has_trace"] is True
+    assert row["http_request_id"] == stream.headers["x-request-id"]
     assert row["age_ms"] >= row["ttft_ms"] > 0
     wait_until(lambda: is_idle(server), "the engine to be idle")

@@ -21,13 +21,13 @@ from pelton.core.errors import ConfigError
 from pelton.server.tracing import make_tracer
 
 PROGRAM = """
-    import sys
+    import asyncio, sys
     sys.path[:0] = {paths!r}
     from scripted import make_engine, say
     from pelton.cli import serve as command
     engine = make_engine(say("x", end=None), model_context=100_000, num_blocks=40_000)
     engine.runner.step_s = 0.01
-    command.open_async_engine = lambda model, config: engine
+    command.open_async_engine = lambda model, config: asyncio.run(engine.start())
     from pelton.cli.main import main
     sys.exit(main(["serve", "--port", "0", *sys.argv[1:]]))
 """
@@ -59,6 +59,8 @@ def test_sigterm_finishes_open_streams_and_exits_with_zero() -> None:
     try:
         url = url.replace("0.0.0.0", "127.0.0.1")
         assert any("warning" in line and "no API key" in line for line in lines)
+        # 40,000 blocks of 16 tokens, contexts of 100,000.
+        assert any("KV cache: 640,000 tokens" in line and "6 requests at once" in line for line in lines)
         wait_ready(url)
         body = {"prompt": "a", "max_tokens": 40, "stream": True}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=HANG_S) as stream:

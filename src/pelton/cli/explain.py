@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pelton.engine.llm import LLM
     from pelton.insight.explain_request import Observed
     from pelton.insight.explain_types import Explanation
-    from pelton.insight.machine_rates import MeasuredMachine
+    from pelton.insight.machine_rates import MachineRates
     from pelton.insight.prediction import Planned
 
 EXAMPLES = (
@@ -147,7 +147,7 @@ def _explain_here(
     json: bool,
 ) -> int:
     planned = read_planned(model, config)
-    machine = measure_machine(planned, config)
+    rates = measure_machine(planned, config)
     with open_llm(model, config) as llm:
         samples = [read_load_now()]
         outputs = llm.stream(prompt, params) if raw else llm.stream_chat(make_messages(prompt, system), params)
@@ -161,7 +161,7 @@ def _explain_here(
             return EXIT_INTERRUPTED
         samples.append(read_load_now())
         assert result is not None, "a stream ends with a result"
-        explanation = _make_explanation(llm, result, planned, machine, [s for s in samples if s is not None])
+        explanation = _make_explanation(llm, result, planned, rates, [s for s in samples if s is not None])
     from pelton.insight.explain_text import write_text
 
     text = write_text(explanation)
@@ -172,7 +172,7 @@ def _explain_here(
     return 0
 
 
-def read_planned(model: str | None, config: EngineConfig) -> Planned | None:
+def read_planned(model: str | None, config: EngineConfig) -> Planned:
     """The model as the cost model takes it, from the header of its file; raises what `find_model` raises."""
     from pelton.insight.kv_layout import KvFormat
     from pelton.insight.model_source import open_model
@@ -182,22 +182,23 @@ def read_planned(model: str | None, config: EngineConfig) -> Planned | None:
     return Planned(source.shape, source.formats, KvFormat(config.kv_cache_dtype))
 
 
-def measure_machine(planned: Planned | None, config: EngineConfig) -> MeasuredMachine | None:
-    """Rates of this machine, measured unless they are stored; None, and a line on standard error, if that fails."""
-    if planned is None:
-        return None
-    from pelton.insight.this_machine import list_needs, open_this_machine
+def measure_machine(planned: Planned, config: EngineConfig) -> MachineRates | None:
+    """This machine: its limits measured unless they are stored, and its rates if `pelton plan` has measured them.
+
+    None, and a line on standard error, if that fails.
+    """
+    from pelton.compute.native import choose_isa, choose_threads
+    from pelton.insight.this_machine import estimate_machine, find_this_machine, list_needs, open_limits
 
     try:
+        isa, threads = choose_isa(config.isa or read_environment().isa), choose_threads(config.threads)
         with terminal.ProgressBar("measuring this machine, once") as bar:
-            return open_this_machine(
-                list_needs(planned),
-                threads=config.threads,
-                isa=config.isa,
-                progress=lambda what: bar.update(0, None, what),
-            )
+            limits = open_limits(isa, threads, lambda what: bar.update(0, None, what))
+        return find_this_machine(list_needs(planned), isa, threads, read_environment().cache_dir) or estimate_machine(
+            limits
+        )
     except ConfigError as error:
-        terminal.write_error(f"pelton: no limits of this machine: {error}")
+        terminal.write_error(f"pelton: the limits of this machine are not known: {error}")
         return None
 
 
@@ -211,8 +212,8 @@ def read_load_now() -> LoadSample | None:
 def _make_explanation(
     llm: LLM,
     result: GenerationResult,
-    planned: Planned | None,
-    machine: MeasuredMachine | None,
+    planned: Planned,
+    rates: MachineRates | None,
     samples: list[LoadSample],
 ) -> Explanation:
     import os
@@ -231,9 +232,7 @@ def _make_explanation(
         kv_bytes_per_block=runner.kv_bytes_per_block,
         num_cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         planned=planned,
-        limits=None if machine is None else machine.limits,
-        rates=machine,
-        machine="" if machine is None else machine.title,
+        rates=rates,
     )
     trace = llm.traces.find_request(result.request_id)
     if trace is None:

@@ -15,7 +15,7 @@ from pelton.core.trace import LoadSample, RequestTrace, StepTrace
 NUM_KEPT_STEPS = 8192
 # Steps, tokens and sends of all finished requests that are kept, whatever their number; about 300 bytes each.
 MAX_KEPT_EVENTS = 200_000
-# Four minutes of samples while the engine is busy.
+# Eight minutes of samples while the engine is busy.
 NUM_KEPT_SAMPLES = 512
 
 

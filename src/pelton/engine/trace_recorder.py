@@ -21,8 +21,9 @@ from pelton.engine.cpu_load import read_load
 from pelton.engine.prepare import PreparedRequest
 from pelton.engine.trace_log import TraceLog
 
+_NO_SHARES = array("q")
 # The load is read when a step begins this long after the last reading.
-_SAMPLE_S = 0.5
+_SAMPLE_S = 1.0
 # Spans of different causes that can be told apart while a request waits; of older ones only the first is known.
 _NUM_KEPT_SPANS = 4096
 
@@ -94,9 +95,6 @@ class TraceRecorder:
         plan, now_s = outcome.plan, time.perf_counter()
         self._last_end_s = now_s
         self._num_steps += 1
-        scheduled = plan.scheduled
-        num_decodes = sum(map(_is_decode, scheduled))
-        flat = [x for item in scheduled for x in (item.request.arrival_number, item.start, len(item.token_ids))]
         step = StepTrace(
             number=self._num_steps,
             start_s=start_s,
@@ -105,30 +103,46 @@ class TraceRecorder:
             model_s=outcome.model_s,
             sample_s=outcome.sample_s,
             text_s=0.0,
-            num_decodes=num_decodes,
-            num_prompt_tokens=sum(flat[2::3]) - num_decodes,
+            num_decodes=0,
+            num_prompt_tokens=0,
             decode_alone_s=plan.decode_alone_s,
             held_up_by=plan.held_up_by,
             num_waiting=num_waiting,
             num_used_blocks=num_used_blocks,
-            flat_shares=array("q", flat),
+            flat_shares=_NO_SHARES,
         )
         for request in plan.preempted:
             self._note_preempted(request, start_s)
         if self._waiting:
-            for item in scheduled:
-                self._note_admitted(item.request, start_s)
-        if self._waiting:
-            self._note_held_up(step, scheduled)
-        for number in flat[::3]:
-            trace = self._traces.get(number)
-            if trace is not None and (not trace.steps or trace.steps[-1] is not step):
-                trace.steps.append(step)
-        self._count_seconds(step)
+            self._note_waiting(step, plan.scheduled)
+        self._add_shares(step, plan.scheduled)
+        if step.num_prompt_tokens:
+            self._count_seconds(step)
         self.log.add_step(step)
         if start_s >= self._next_sample_s:
             self._sample(start_s)
         return step
+
+    def _add_shares(self, step: StepTrace, scheduled: Sequence[ScheduledRequest]) -> None:
+        # One plain loop: after the model has run, nothing of this is in the caches, and every further call costs.
+        traces = self._traces
+        flat: list[int] = []
+        num_decodes = num_tokens = 0
+        for item in scheduled:
+            request, start, count = item.request, item.start, len(item.token_ids)
+            number = request.arrival_number
+            flat += (number, start, count)
+            num_tokens += count
+            if count == 1 and start >= len(request.prompt_token_ids):
+                num_decodes += 1
+            trace = traces.get(number)
+            if trace is not None:
+                steps = trace.steps
+                if not steps or steps[-1] is not step:
+                    steps.append(step)
+        step.num_decodes = num_decodes
+        step.num_prompt_tokens = num_tokens - num_decodes
+        step.flat_shares = array("q", flat)
 
     def finish_request(self, trace: RequestTrace, finish_reason: str, end_s: float) -> None:
         """A request has ended, whatever it was doing."""
@@ -136,7 +150,7 @@ class TraceRecorder:
             del self._traces[number]
             since_s = self._waiting.pop(number, None)
             if since_s is not None:
-                trace.waits += self._list_waits(trace, since_s, end_s)
+                self._add_waits(trace, since_s, end_s)
         trace.preempted_s = None
         trace.finish_reason = finish_reason
         trace.end_s = end_s
@@ -165,33 +179,39 @@ class TraceRecorder:
         if since_s is None or trace is None:
             return
         if trace.first_scheduled_s is not None:
-            trace.waits.append(Wait(WaitCause.PREEMPTED, since_s, now_s))
+            self._add_waits(trace, since_s, now_s)
             others = (self._waiting[number] for number in trace.numbers if number in self._waiting)
             trace.preempted_s = min(others, default=None)
             return
         admitted_s = now_s if request.first_scheduled_s is None else request.first_scheduled_s
-        trace.waits += self._list_waits(trace, since_s, admitted_s)
+        self._add_waits(trace, since_s, admitted_s)
         trace.num_cached_tokens = request.num_cached_tokens
         trace.cache_miss = request.cache_miss
         trace.first_scheduled_s = admitted_s
 
-    def _list_waits(self, trace: RequestTrace, since_s: float, until_s: float) -> list[Wait]:
-        """What a sequence waited for in a span of time, merged where the cause is the same."""
+    def _add_waits(self, trace: RequestTrace, since_s: float, until_s: float) -> None:
+        """Note what a sequence waited for in a span of time, merged where the cause is the same."""
+        waits = trace.waits
         if trace.first_scheduled_s is not None:
-            return [Wait(WaitCause.PREEMPTED, since_s, until_s)]
+            waits.append(Wait(WaitCause.PREEMPTED, since_s, until_s))
+            return
         spans = []
         for span in reversed(self._spans):
             if span.end_s <= since_s:
                 break
             spans.append(span)
-        waits: list[Wait] = []
         for span in reversed(spans):
             cause = span.cause or WaitCause.STEP
             if cause is WaitCause.BUDGET and span.tenants - {trace.tenant}:
                 cause = WaitCause.TENANT_SHARE
             _add_wait(waits, cause, since_s, min(span.end_s, until_s))
-        _add_wait(waits, waits[-1].cause if waits else WaitCause.STEP, since_s, until_s)
-        return waits
+        _add_wait(waits, waits[-1].cause if spans and waits else WaitCause.STEP, since_s, until_s)
+
+    def _note_waiting(self, step: StepTrace, scheduled: Sequence[ScheduledRequest]) -> None:
+        for item in scheduled:
+            self._note_admitted(item.request, step.start_s)
+        if self._waiting:
+            self._note_held_up(step, scheduled)
 
     def _note_held_up(self, step: StepTrace, scheduled: Sequence[ScheduledRequest]) -> None:
         """Remember what this step did to those who wait, together with earlier steps that did the same."""
@@ -205,13 +225,11 @@ class TraceRecorder:
             self._spans.append(_Span(step.held_up_by, tenants, step.end_s))
 
     def _count_seconds(self, step: StepTrace) -> None:
-        num_tokens = step.num_decodes + step.num_prompt_tokens
-        if step.num_prompt_tokens == 0:
-            return
+        """Add what the prompt tokens of a step took."""
         if step.decode_alone_s is not None:
             decode_s = min(step.decode_alone_s, step.model_s)
         else:
-            decode_s = step.model_s * step.num_decodes / num_tokens
+            decode_s = step.model_s * step.num_decodes / (step.num_decodes + step.num_prompt_tokens)
         self.prefill_s += step.model_s - decode_s
 
     def _sample(self, now_s: float) -> None:

@@ -5,6 +5,7 @@ It must not know where the facts come from: the server and the command line fill
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from pelton.core.config import EngineConfig
@@ -17,8 +18,8 @@ from pelton.insight.prediction import Planned
 class Setup:
     """An engine: its options, the threads and the KV cache it has, its model and its machine as far as they are known.
 
-    Without `planned` nothing is said of costs, without `limits` nothing of limits, and without `rates` nothing is
-    predicted. `machine` says in words what the limits were measured on. `num_cpus` are those the process may use.
+    Without `planned` nothing is said of costs, and without `rates` nothing of limits and predictions. `num_cpus` are
+    those the process may use.
     """
 
     config: EngineConfig
@@ -28,9 +29,16 @@ class Setup:
     kv_bytes_per_block: int
     num_cpus: int | None = None
     planned: Planned | None = None
-    limits: ThreadLimits | None = None
     rates: MachineRates | None = None
-    machine: str = ""
+
+    def on_machine(self, rates: MachineRates) -> Setup:
+        """The same on a machine that is known."""
+        return dataclasses.replace(self, rates=rates)
+
+    @property
+    def limits(self) -> ThreadLimits | None:
+        """What the machine could do at best."""
+        return None if self.rates is None else self.rates.limits
 
     @property
     def num_kv_tokens(self) -> int:

@@ -81,7 +81,7 @@ def _list_waits(trace: RequestTrace, history: History, end_s: float) -> list[Wai
     if trace.preempted_s is not None:
         waits.append(Wait(WaitCause.PREEMPTED, trace.preempted_s, end_s))
     elif trace.first_scheduled_s is None:
-        start_s = trace.arrival_s + trace.tokenize_s
+        start_s = waits[-1].end_s if waits else trace.arrival_s + trace.tokenize_s
         waits.append(Wait(history.find_cause(start_s, end_s), start_s, max(end_s, start_s)))
     return waits
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pelton.core.percentile import get_percentile
+
 
 def format_time(seconds: float) -> str:
     """Seconds with a unit and three digits: 12.3 s, 45.6 ms, 7.89 us."""
@@ -50,12 +52,8 @@ def format_value(value: float | int | str) -> str:
 
 
 def get_quantile(values: Sequence[float], fraction: float) -> float:
-    """Quantile of some values by linear interpolation between neighbours (Hyndman and Fan 1996, definition 7)."""
-    ordered = sorted(values)
-    position = (len(ordered) - 1) * fraction
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+    """Quantile of at least one value, in whatever order."""
+    return get_percentile(sorted(values), fraction)
 
 
 def _round(value: float) -> str:

@@ -129,9 +129,10 @@ class TableMachine:
         return 0.0
 
 
-# What a step takes besides its nodes (planning, sampling, waking the threads), and what each request adds to it: on the
-# machine of docs/plan.md steps of 1 to 32 requests took 0.5 to 2.6 ms more than their nodes.
-STEP_OVERHEAD_S = 0.7e-3
+# What a step takes besides its nodes (planning, sampling, waking the threads), and what each request adds to it: steps
+# of 1 to 32 requests took 0.5 to 2.6 ms more than their nodes on a Xeon, and 0.1 to 1.2 ms on an EPYC
+# (docs/log.d/plan.md).
+STEP_OVERHEAD_S = 0.3e-3
 REQUEST_OVERHEAD_S = 50e-6
 
 

@@ -6,7 +6,6 @@ server measures nothing: limits are those that `pelton plan`, `bench` or `explai
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from typing import TYPE_CHECKING
@@ -22,9 +21,10 @@ from pelton.insight.explain_setup import Setup
 from pelton.insight.explain_text import write_text
 from pelton.insight.explain_types import Json
 from pelton.insight.kv_layout import KvFormat
+from pelton.insight.machine_rates import MachineRates
 from pelton.insight.model_source import open_model
 from pelton.insight.prediction import Planned
-from pelton.insight.this_machine import find_stored_limits, find_this_machine, list_needs
+from pelton.insight.this_machine import estimate_machine, find_stored_limits, find_this_machine, list_needs
 
 if TYPE_CHECKING:
     from pelton.engine.async_engine import AsyncEngine
@@ -45,15 +45,16 @@ class Explainer:
 
     def explain_request(self, engine: AsyncEngine, trace: RequestTrace) -> Json:
         """One request, whether it is finished or not."""
-        explanation = explain_request(RequestFacts(trace, make_history(engine), self._get_setup(engine)))
+        explanation = explain_request(RequestFacts(trace, make_history(engine), self.get_setup(engine)))
         return explanation.describe(write_text(explanation))
 
     def explain_server(self, engine: AsyncEngine, window_s: float) -> Json:
         """What the engine did in the last `window_s` seconds."""
-        explanation = explain_server(make_history(engine), self._get_setup(engine), window_s)
+        explanation = explain_server(make_history(engine), self.get_setup(engine), window_s)
         return explanation.describe(write_text(explanation))
 
-    def _get_setup(self, engine: AsyncEngine) -> Setup:
+    def get_setup(self, engine: AsyncEngine) -> Setup:
+        """The model as the cost model takes it, and what is stored of the machine."""
         now_s = time.monotonic()
         if self._setup is None:
             self._setup = _make_setup(engine)
@@ -95,14 +96,14 @@ def _read_planned(engine: AsyncEngine) -> Planned | None:
 
 
 def _add_machine(setup: Setup, isa: str) -> Setup:
-    """What is stored of this machine: all that predictions need, else the limits alone, else nothing."""
-    if setup.planned is None:
-        return setup
-    try:
-        rates = find_this_machine(list_needs(setup.planned), isa, setup.num_threads)
-    except PeltonError:
-        rates = None
-    if rates is not None:
-        return dataclasses.replace(setup, rates=rates, limits=rates.limits, machine=rates.title)
-    stored = find_stored_limits(isa, setup.num_threads)
-    return setup if stored is None else dataclasses.replace(setup, limits=stored.limits, machine=stored.title)
+    """What is stored of this machine: the rates of its kernels, else its limits, from which they are estimated."""
+    rates: MachineRates | None = None
+    if setup.planned is not None:
+        try:
+            rates = find_this_machine(list_needs(setup.planned), isa, setup.num_threads, read_environment().cache_dir)
+        except PeltonError:
+            rates = None  # a model whose kernels are not measured
+    if rates is None:
+        stored = find_stored_limits(isa, setup.num_threads)
+        rates = None if stored is None else estimate_machine(stored)
+    return setup if rates is None else setup.on_machine(rates)

@@ -20,8 +20,10 @@ from pelton.core.errors import (
     RateLimitError,
     ServerClosingError,
 )
+from pelton.core.trace import RequestTrace
 from pelton.server.auth import Caller
 from pelton.server.error_responses import make_error_response
+from pelton.server.ids import RequestIds
 from pelton.server.request_log import LogFields
 from pelton.server.sse import CLIENT_GONE_STATUS
 from pelton.server.state import ServerState
@@ -29,7 +31,7 @@ from pelton.server.state import ServerState
 OPEN_PATHS = ("/health", "/ready", "/")
 OPEN_PREFIX = "/web/"  # files of the page, the same for everybody
 # What an open page asks for several times a second; only what goes wrong is logged.
-_POLLED = ("/v1/engine", "/v1/kv_cache", "/v1/steps", "/v1/requests/")
+_POLLED = ("/v1/engine", "/v1/kv_cache", "/v1/steps", "/v1/requests")
 _MAX_REQUEST_ID_LENGTH = 128
 
 
@@ -107,10 +109,11 @@ class _Record:
         self._status: int | None = None
         self._first_byte_s: float | None = None
         self._scope = scope
-        self._request_id = _get_request_id(scope, state)
+        ids = RequestIds(state.ids.make())
+        self._request_id = _get_sent_id(scope) or ids.make("req-")
         self._fields: LogFields = {}
         scope.setdefault("state", {})
-        scope["state"] |= {"request_id": self._request_id, "log_fields": self._fields}
+        scope["state"] |= {"request_id": self._request_id, "ids": ids, "log_fields": self._fields}
 
     @property
     def has_started(self) -> bool:
@@ -153,7 +156,13 @@ class _Record:
         if self._state.tracer is not None:
             traceparent = Headers(scope=self._scope).get("traceparent")
             name = f"{self._scope['method']} {self._scope['path']}"
-            self._state.tracer.record(name, end_s - self._start_s, traceparent, fields)
+            self._state.tracer.record(name, (self._start_s, end_s), traceparent, fields, self._list_generations())
+
+    def _list_generations(self) -> list[RequestTrace]:
+        generations = self._fields.get("generations", [])
+        assert isinstance(generations, list)
+        found = (self._state.engine.traces.find_request(entry["request_id"]) for entry in generations)
+        return [trace for trace in found if trace is not None]
 
     def _is_polled(self) -> bool:
         path: str = self._scope["path"]
@@ -164,8 +173,8 @@ def _round_ms(time_s: float | None, start_s: float) -> float | None:
     return None if time_s is None else round((time_s - start_s) * 1e3, 3)
 
 
-def _get_request_id(scope: Scope, state: ServerState) -> str:
+def _get_sent_id(scope: Scope) -> str | None:
     sent = Headers(scope=scope).get("x-request-id", "")
     if sent.isascii() and sent.isprintable() and 0 < len(sent) <= _MAX_REQUEST_ID_LENGTH:
         return sent
-    return f"req-{state.ids.make()}"
+    return None

@@ -32,7 +32,7 @@ from pelton.core.tools import Tool, ToolChoice
 from pelton.engine.output_stream import OutputStream
 from pelton.server.errors import rename_parameter
 from pelton.server.live_requests import LiveRequest
-from pelton.server.state import ServerState, get_caller, get_log_fields, get_state
+from pelton.server.state import ServerState, get_caller, get_ids, get_log_fields, get_request_id, get_state
 from pelton.server.tools import offer_tools
 
 Message = Mapping[str, object]
@@ -76,13 +76,14 @@ class Generation:
         self._num_unseen_gaps = 0
         check_limits(self._state, ask)
         self._live = LiveRequest(
-            request_id=f"gen-{self._state.ids.make()}",
+            request_id=_name_generation(request, self._state),
             route=request.scope["path"],
             caller=self._caller.name,
             is_stream=ask.is_stream,
             num_choices=ask.params.n,
             arrival_s=time.perf_counter(),
             cut=self._cut,
+            http_request_id=get_request_id(request),
         )
 
     async def collect(self) -> GenerationResult:
@@ -183,6 +184,8 @@ class Generation:
         else:
             state.metrics.observe_result(result, self._ask.params.max_tokens)
             state.metrics.observe_gaps(self._num_unseen_gaps, result.timings.itl_ms.mean / 1e3)
+            trace = state.engine.traces.find_request(live.request_id)
+            state.metrics.observe_waits(() if trace is None else trace.waits)
             usage = result.usage
             state.limiter.charge_tokens(self._caller.name, usage.prompt_tokens + usage.completion_tokens)
             entry = {
@@ -198,6 +201,15 @@ class Generation:
         generations = self._log_fields.setdefault("generations", [])
         assert isinstance(generations, list)
         generations.append(entry)
+
+
+def _name_generation(request: Request, state: ServerState) -> str:
+    """A new id, under which the request's trace is kept; the client's own name for the request leads to the first."""
+    ids, name = get_ids(request), get_request_id(request)
+    generation_id = ids.make_generation_id()
+    if generation_id == ids.make("gen-") and name != ids.make("req-"):
+        state.names.add(name, generation_id)
+    return generation_id
 
 
 def _make_error(output: RequestOutput) -> Exception:

@@ -81,7 +81,8 @@ class ServerOptions:
     ssl_keyfile: str | None = option(None, "Private key (PEM) of the certificate.")
     ssl_ca_certs: str | None = option(None, "CA certificates (PEM): clients must show a certificate signed by one.")
     otlp_endpoint: str | None = option(
-        None, "OTLP/HTTP traces endpoint for one span per request; needs opentelemetry-sdk and its OTLP exporter."
+        None,
+        "OTLP/HTTP endpoint for a span per request and its parts; needs opentelemetry-sdk and its OTLP exporter.",
     )
     use_docs: bool = option(True, "Serve /docs and /openapi.json.")
 

@@ -19,5 +19,6 @@ ROUTE_MODULES = (
     "pelton.server.routes.responses",
     "pelton.server.routes.tgi",
     "pelton.server.routes.tokens",
+    "pelton.server.routes.traces",
     "pelton.web.page",
 )

@@ -20,7 +20,7 @@ from pelton.server.schema.chat import check_stream_options
 from pelton.server.schema.completions import CompletionRequest
 from pelton.server.schema.sampling import check_stop, make_sampling_params
 from pelton.server.sse import DONE_FRAME, EventStream, run_until_disconnect, start_stream
-from pelton.server.state import get_log_fields, get_state
+from pelton.server.state import get_ids, get_log_fields, get_state
 from pelton.server.structures import get_structure_field, make_structure
 from pelton.text.tokenizer import Tokenizer
 
@@ -43,7 +43,7 @@ async def create_completion(request: Request) -> Response:
     if body.user is not None:
         get_log_fields(request)["user"] = body.user
     head = AnswerHead(
-        id=f"cmpl-{state.ids.make()}",
+        id=get_ids(request).make("cmpl-"),
         created=int(time.time()),
         model=check_model(state, body.model),
         system_fingerprint=get_system_fingerprint(state.engine),

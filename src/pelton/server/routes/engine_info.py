@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pelton.server.answers import JsonAnswer
 from pelton.server.encoding import run_off_loop
-from pelton.server.state import get_state
+from pelton.server.state import get_state, get_trace
 
 router = APIRouter(tags=["operations"])
 
@@ -28,11 +27,7 @@ async def get_kv_cache(request: Request) -> JsonAnswer:
     """
     state = get_state(request)
     request_id = request.query_params.get("request")
-    trace = None
-    if request_id is not None:
-        trace = state.engine.traces.find_request(request_id)
-        if trace is None:
-            raise HTTPException(404, f"request {request_id[:200]!r} is not known")
+    trace = None if request_id is None else get_trace(state, request_id)
     facts = state.engine.runner_facts
     runs = await run_off_loop(state, lambda: state.engine.list_kv_runs(trace))
     return JsonAnswer({"block_size": facts.block_size, "num_blocks": facts.num_blocks, "runs": runs})

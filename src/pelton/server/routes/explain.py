@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 from fastapi import APIRouter
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from pelton.core.errors import InvalidParameterError
 from pelton.server.answers import JsonAnswer
 from pelton.server.encoding import run_off_loop
-from pelton.server.state import get_state
+from pelton.server.state import get_state, get_trace
 
 router = APIRouter(tags=["operations"])
 _DEFAULT_WINDOW_S = 300.0
@@ -31,14 +30,7 @@ async def get_explanation(request: Request) -> JsonAnswer:
 async def get_request_explanation(request: Request, request_id: str) -> JsonAnswer:
     """Stage by stage, with verdicts and advice; unfinished requests too. 404 for one that is not known any more."""
     state = get_state(request)
-    trace = state.engine.traces.find_request(request_id)
-    if trace is None:
-        kept = state.engine.traces.num_kept
-        raise HTTPException(
-            404,
-            f"request {request_id[:200]!r} is not known: unfinished requests and the last {kept} finished ones are "
-            "kept",
-        )
+    trace = get_trace(state, request_id)
     return JsonAnswer(await run_off_loop(state, lambda: state.explainer.explain_request(state.engine, trace)))
 
 
