@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 from pelton.core.outputs import GenerationResult
+from pelton.core.percentile import get_percentile
 from pelton.core.sampling_params import SamplingParams
 from pelton.engine.async_engine import AsyncEngine
-from pelton.engine.latency import get_percentile
 
 NUM_STREAMS = 8
 QUIET_TOKENS = 200

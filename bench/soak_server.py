@@ -169,7 +169,7 @@ class Soak:
         writer.close()
 
     async def run(self, seconds: float) -> None:
-        """All clients until the time is over."""
+        """All clients until the time is over; each does something once at least."""
         actions: list[tuple[Callable[[httpx.AsyncClient], Awaitable[None]], int]] = [
             (self.read_whole, 4),
             (self.read_stream, 6),
@@ -184,19 +184,21 @@ class Soak:
 
         async def work() -> None:
             async with httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=120) as client:
-                while time.monotonic() < end_s:
+                while True:
                     action = self.source.choices(choices, weights)[0]
                     self.findings.counts[action.__name__] += 1
                     try:
                         await action(client)
                     except (httpx.HTTPError, OSError) as error:
                         self.findings.problems.append(f"{action.__name__}: {type(error).__name__}: {error}")
+                    if time.monotonic() >= end_s:
+                        return
 
         await asyncio.gather(*(work() for _ in range(NUM_CLIENTS)))
 
     async def wait_until_idle(self) -> None:
         """All requests must be gone soon, and all their blocks free."""
-        async with httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=10) as client:
+        async with httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=120) as client:
             end_s = time.monotonic() + IDLE_TIMEOUT_S
             while True:
                 metrics = read_metrics((await client.get("/metrics")).text)

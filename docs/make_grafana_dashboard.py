@@ -62,9 +62,17 @@ PANELS: tuple[tuple[str, str, list[Target]], ...] = (
     ("Finished choices", "short", [make_rate("request_success_total", "{{finished_reason}}", "finished_reason")]),
     ("Errors", "short", [make_rate("http_errors_total", "{{status}} {{code}}", "status, code")]),
     (
-        "Where steps spend time",
+        "Where steps spend time, seconds per second",
         "short",
-        [make_rate("step_seconds_total", "{{part}}", "part"), make_rate("num_preemptions_total", "preemptions")],
+        [make_rate("step_seconds_total", "{{part}}", "part")],
+    ),
+    (
+        "What requests wait for, seconds per second",
+        "short",
+        [
+            make_rate("request_wait_seconds_total", "{{cause}}", "cause"),
+            make_rate("num_preemptions_total", "preemptions"),
+        ],
     ),
 )
 

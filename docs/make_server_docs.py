@@ -41,7 +41,7 @@ for chunk in client.chat.completions.create(model="smollm2", messages=messages, 
 
 A field that is not in the tables below is a 400 that names it; so is a value out of range. Nothing is ignored, cut off
 or clamped in silence. The one exception is `max_tokens` beyond the end of the context: the answer then ends there, with
-finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and infinities are refused.
+finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN, infinities and keys given twice are refused.
 
 ## Answers
 
@@ -67,9 +67,9 @@ finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and inf
 ## Operations
 
 * **Keys.** `--api-key-file` (one `name:key` or `key` a line) and `PELTON_API_KEYS` (separated by commas). With any
-  key set, every path but `/health` and `/ready` needs `Authorization: Bearer KEY` or `x-api-key: KEY`. Keys are
-  compared in constant time and never logged; logs, limits and fair shares (`--scheduling-policy fair`) go by the
-  key's name.
+  key set, every path but `/health`, `/ready` and the page's own files needs `Authorization: Bearer KEY` or
+  `x-api-key: KEY`. Keys are compared in constant time and never logged; logs, limits and fair shares
+  (`--scheduling-policy fair`) go by the key's name.
 * **Limits.** `--requests-per-minute` and `--tokens-per-minute` per key: 429 with Retry-After. Tokens are charged when
   a request ends, so a request that is let in may overdraw the allowance; the next one waits for it. A full queue
   (`--max-queued-requests`, `--max-queued-tokens`) is a 503 with Retry-After, estimated from the rate of late.
@@ -81,9 +81,22 @@ finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and inf
 * **Disconnects.** A client that closes its connection aborts its request before the engine's next step, whether it
   was queued, in prefill or decoding. The log shows status 499.
 * **Silence.** After `--keep-alive-s` without data a stream sends the comment `: keep-alive`.
+* **The page.** `/` shows a playground and, while it streams, an X-ray of the request: tokens with probabilities, TTFT
+  and every ITL, KV blocks, steps, roofline, explanation. It loads nothing from elsewhere, runs under a strict
+  Content-Security-Policy, and sends the API key that is typed into it (kept for the tab) with each of its calls.
 * **Logs.** One JSON line per request on standard output: ids, status, caller, times, tokens; no prompts, no keys.
+  What an open page asks for several times a second (`/v1/engine`, `/v1/kv_cache`, `/v1/steps`, `/v1/requests`) is
+  logged only when it fails.
   `X-Request-Id` is taken over and sent back; it need not be unique.
-* **Traces.** `--otlp-endpoint http://host:4318/v1/traces` sends a span per request (`pip install pelton[otel]`).
+* **Traces.** The engine always records what requests and steps did, for all unfinished requests and the last
+  `--num-kept-traces` finished ones; no text and no token ids. `GET /v1/requests` lists them. `GET /v1/requests/ID`
+  tells where the time of one went: each wait with its cause, each chunk of the prompt, each token's gap and by how
+  much other requests' prompts stretched it, each send. `ID` is any id of the request: that of the answer
+  (`chatcmpl-X`, `cmpl-X`, `msg_X`, `resp_X`), of the generation (`gen-X`; further prompts `gen-X-1`), or
+  `X-Request-Id`. `GET /v1/requests/ID/trace` is a file for [Perfetto](https://ui.perfetto.dev), as
+  `pelton run --trace FILE` writes it. Causes of waits are in [scheduling.md](scheduling.md#what-a-request-waits-for).
+* **OpenTelemetry.** `--otlp-endpoint http://host:4318/v1/traces` sends a span per HTTP request, below it one per
+  generation, and below that tokenising, waits, chunks of the prompt, decoding and sending (`pip install pelton[otel]`).
 * **TLS.** `--ssl-certfile`, `--ssl-keyfile`; `--ssl-ca-certs` demands certificates of clients.
 * **Load.** `pelton bench serve` measures this server or any other of the OpenAI API; `bench/soak_server.py` abuses
   it.
@@ -183,7 +196,7 @@ def make_metrics() -> str:
         "(0 to 1), `kv_cache_blocks`, `kv_cache_cached_blocks`, `engine_ready`, and the counters `num_preemptions`,",
         "`num_steps`, `prefix_cache_queries` and `prefix_cache_hits` (tokens, once per request), `prefix_cache_misses`",
         "(by reason) and",
-        "`step_seconds` (by part: model, sample, python).",
+        "`step_seconds` (by part: prefill and decode, which are the model's time, sample, python).",
         "",
     ]
     return "\n".join(lines)

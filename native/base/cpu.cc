@@ -16,29 +16,32 @@ namespace pelton {
 
 namespace {
 
+#if defined(PELTON_AVX_VNNI) || defined(PELTON_AMX)
+// What CPUID leaf 7 says (Intel SDM vol. 2A), read here because not every compiler's __builtin_cpu_supports knows these
+// names. Registers that the processor does not have read as zero.
+struct Leaf7 {
+  unsigned eax = 0;
+  unsigned edx = 0;
+
+  explicit Leaf7(unsigned subleaf) {
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    __get_cpuid_count(7, subleaf, &eax, &ebx, &ecx, &edx);
+  }
+};
+#endif
+
 #if defined(PELTON_AVX_VNNI)
-// Intel SDM vol. 2A, CPUID leaf 7, subleaf 1: EAX bit 4. Asked here because not every compiler's
-// __builtin_cpu_supports knows the name.
-bool has_avx_vnni() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
-}
+bool has_avx_vnni() { return (Leaf7(1).eax & (1u << 4)) != 0; }
 #endif
 
 #if defined(PELTON_AMX)
-// Whether tiles may be used: the processor has AMX-TILE and AMX-INT8 (Intel SDM vol. 2A, CPUID leaf 7, EDX bits 24 and
-// 25), and Linux lets this process have the tiles' state (Documentation/arch/x86/xstate.rst), which it must ask for. A
-// kernel that does not know of it, or a thread whose signal stack is too small for the state, says no.
+// Whether tiles may be used: the processor has AMX-TILE and AMX-INT8, and Linux lets this process have the tiles' state
+// (Documentation/arch/x86/xstate.rst), which it must ask for. A kernel that does not know of it, or a thread whose
+// signal stack is too small for the state, says no.
 bool ask_for_tiles() {
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
   constexpr unsigned kTileAndInt8 = 3u << 24;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTileAndInt8) != kTileAndInt8) return false;
+  if ((Leaf7(0).edx & kTileAndInt8) != kTileAndInt8) return false;
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;

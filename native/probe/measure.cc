@@ -76,10 +76,7 @@ std::vector<double> measure_read(ThreadPool& pool, Isa isa, std::size_t num_byte
 std::vector<double> measure_ops(ThreadPool& pool, Isa isa, const std::string& kind, int num_repeats) {
   const ProbeKernels& probe = get_kernels(isa).probe;
   if (kind == "f32") return time_rounds(pool, probe.f32_ops_per_round, num_repeats, probe.run_f32);
-  if (kind == "int8") {
-    return time_rounds(pool, probe.int8_ops_per_round, num_repeats,
-                       [&](std::int64_t rounds) { return static_cast<float>(probe.run_int8(rounds)); });
-  }
+  if (kind == "int8") return time_rounds(pool, probe.int8_ops_per_round, num_repeats, probe.run_int8);
   check(kind == "bf16", "kind is '" + kind + "'; allowed: f32, int8, bf16");
   if ((isa != Isa::kAvx512 && isa != Isa::kAmx) || !has_bf16_dot()) return {};
   return time_rounds(pool, bf16_ops_per_round(), num_repeats, run_bf16);

@@ -17,7 +17,7 @@ struct ProbeKernels {
   float (*read_memory)(const std::uint8_t* data, std::size_t num_bytes, int num_streams);
   // `num_rounds` rounds of independent chains; the result depends on all of them.
   float (*run_f32)(std::int64_t num_rounds);
-  std::int32_t (*run_int8)(std::int64_t num_rounds);
+  float (*run_int8)(std::int64_t num_rounds);
   // Operations of one round; a multiply-add is two.
   double f32_ops_per_round;
   double int8_ops_per_round;

@@ -109,7 +109,7 @@ class Kit:
     @staticmethod
     def run(test: Callable[[], Awaitable[None]]) -> None:
         """Run a coroutine function to its end; a hang is a failure, not a wait for ever."""
-        asyncio.run(asyncio.wait_for(test(), 30))
+        asyncio.run(asyncio.wait_for(test(), 120))
 
     @staticmethod
     async def read(stream: AsyncIterator[RequestOutput]) -> list[RequestOutput]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -43,6 +42,11 @@ class HiddenStates:
 
     def end_hidden_states(self) -> None:
         pass
+
+
+async def wait_for_calls(kit, engine: AsyncEngine, num_calls: int) -> None:
+    """Until that many calls wait for their vectors."""
+    await kit.wait_until(lambda: len(engine._require_loaded().embedder._calls) == num_calls)
 
 
 @pytest.fixture
@@ -91,14 +95,17 @@ def test_callers_beside_each_other_and_beside_a_stream_get_what_they_would_get_a
     asyncio.run(run())
 
 
-def test_chunks_are_small_while_requests_run(make_engine, states: HiddenStates) -> None:
+def test_chunks_are_small_while_requests_run(make_engine, kit, states: HiddenStates) -> None:
     async def run() -> None:
         async with make_engine() as engine:
+            gate = threading.Semaphore(1)
+            states.runner.on_step = lambda: gate.acquire(timeout=120)
             stream = engine.generate("hi", SamplingParams(max_tokens=200, ignore_eos=True))
-            states.runner.on_step = lambda: time.sleep(0.001)
             await anext(stream)
-            states.chunk_sizes.clear()
-            await engine.embed(["x" * 200])
+            call = asyncio.ensure_future(engine.embed(["x" * 200]))
+            await wait_for_calls(kit, engine, 1)
+            gate.release(1000)
+            await call
             await stream.aclose()
             assert max(states.chunk_sizes) <= 16
             states.chunk_sizes.clear()
@@ -108,14 +115,14 @@ def test_chunks_are_small_while_requests_run(make_engine, states: HiddenStates) 
     asyncio.run(run())
 
 
-def test_a_cancelled_call_is_dropped(make_engine, states: HiddenStates) -> None:
+def test_a_cancelled_call_is_dropped(make_engine, kit, states: HiddenStates) -> None:
     async def run() -> None:
         async with make_engine() as engine:
             states.gate.clear()
             first = asyncio.ensure_future(engine.embed(["x"]))
-            await asyncio.sleep(0.05)
+            await wait_for_calls(kit, engine, 1)
             second = asyncio.ensure_future(engine.embed(["y" * 100]))
-            await asyncio.sleep(0.05)
+            await wait_for_calls(kit, engine, 2)
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second
@@ -139,17 +146,17 @@ def test_a_failing_chunk_fails_its_callers_and_nobody_else(make_engine, states: 
     asyncio.run(run())
 
 
-def test_closing_the_engine_ends_waiting_calls(make_engine, states: HiddenStates) -> None:
+def test_closing_the_engine_ends_waiting_calls(make_engine, kit, states: HiddenStates) -> None:
     async def run() -> None:
         engine = await make_engine().start()
         states.gate.clear()
         calls = [asyncio.ensure_future(engine.embed(["x" * 100])) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        await wait_for_calls(kit, engine, 3)
         closing = asyncio.ensure_future(engine.close())
-        await asyncio.sleep(0.05)
+        await kit.wait_until(lambda: not engine.is_ready)
         states.gate.set()
         await closing
-        outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 10)
+        outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 120)
         assert all(isinstance(o, EngineDeadError) or o.num_tokens == 101 for o in outcomes)
         with pytest.raises(EngineDeadError):
             await engine.embed(["x"])
@@ -157,14 +164,14 @@ def test_closing_the_engine_ends_waiting_calls(make_engine, states: HiddenStates
     asyncio.run(run())
 
 
-def test_draining_finishes_waiting_calls(make_engine, states: HiddenStates) -> None:
+def test_draining_finishes_waiting_calls(make_engine, kit, states: HiddenStates) -> None:
     async def run() -> None:
         engine = await make_engine().start()
         states.gate.clear()
         calls = [asyncio.ensure_future(engine.embed(["x" * 250] * 4)) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        await wait_for_calls(kit, engine, 3)
         closing = asyncio.ensure_future(engine.close(drain=True))
-        await asyncio.sleep(0.05)
+        await kit.wait_until(lambda: not engine.is_ready)
         states.gate.set()
         assert [result.num_tokens for result in await asyncio.gather(*calls)] == [1004] * 3
         await closing
@@ -172,12 +179,12 @@ def test_draining_finishes_waiting_calls(make_engine, states: HiddenStates) -> N
     asyncio.run(run())
 
 
-def test_a_full_queue_refuses(make_engine, states: HiddenStates) -> None:
+def test_a_full_queue_refuses(make_engine, kit, states: HiddenStates) -> None:
     async def run() -> None:
         async with make_engine(max_queued_requests=2) as engine:
             states.gate.clear()
             calls = [asyncio.ensure_future(engine.embed(["x"])) for _ in range(2)]
-            await asyncio.sleep(0.05)
+            await wait_for_calls(kit, engine, 2)
             with pytest.raises(EngineOverloadedError):
                 await engine.embed(["x"])
             states.gate.set()

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from pelton.core.outputs import ItlStats
+from pelton.core.percentile import get_percentile
 from pelton.core.request import Request
 from pelton.core.sampling_params import SamplingParams
-from pelton.engine.latency import get_percentile, make_itl_stats, make_timings
+from pelton.engine.latency import make_itl_stats, make_timings
 
 
 def test_percentiles_are_those_of_numpy() -> None:

@@ -24,7 +24,7 @@ def run_example(name: str, *arguments: str) -> str:
 def run_python(*arguments: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(Path(pelton.__file__).parents[1])}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=120).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=600).stdout
 
 
 @pytest.mark.model

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,11 +27,10 @@ def url() -> Iterator[str]:
     try:
         line = process.stderr.readline()
         assert "/v1" in line, line
-        time.sleep(0.1)
         yield line.split(" at ")[1].strip()
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
         process.stderr.close()
     assert process.returncode == 0
 
@@ -40,7 +38,7 @@ def url() -> Iterator[str]:
 def run_example(name: str, url: str, *arguments: str) -> str:
     environment = {**os.environ, "PELTON_URL": url}
     command = [sys.executable, str(EXAMPLES / name), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -15,6 +15,8 @@ from pelton.server.options import ServerOptions
 from pelton.server.serve import DrainingServer, bind, make_server
 from pelton.server.state import ServerState
 
+HANG_S = 120.0  # A guard: whatever takes this long has hung. No test may depend on how long anything takes.
+
 
 class LiveServer:
     """A running server. `client` is an httpx client of its URL; `state` may be looked into."""
@@ -25,10 +27,12 @@ class LiveServer:
         self.engine = engine
         self.state: ServerState = app.state.pelton
         self.server: DrainingServer = make_server(app, self.options)
+        # A connection that a client kept while the machine was busy must not be closed under its next request.
+        self.server.config.timeout_keep_alive = 10 * int(HANG_S)
         self._listener = bind(self.options)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.client = httpx.Client(base_url=self.url, timeout=30)
+        self.client = httpx.Client(base_url=self.url, timeout=HANG_S)
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self._listener]}, daemon=True)
 
     def start(self) -> None:
@@ -41,7 +45,7 @@ class LiveServer:
         self.join()
 
     def join(self) -> None:
-        self._thread.join(20)
+        self._thread.join(HANG_S)
         assert not self._thread.is_alive(), "the server did not stop"
 
     def chat(self, content: object = "hi", **fields: object) -> httpx.Response:
@@ -64,7 +68,7 @@ def run_live(engine: object, **options: object) -> Iterator[LiveServer]:
         server.stop()
 
 
-def wait_until(is_true, what: str, timeout_s: float = 10.0) -> None:
+def wait_until(is_true, what: str, timeout_s: float = HANG_S) -> None:
     """Wait for a condition that another thread brings about."""
     end_s = time.monotonic() + timeout_s
     while not is_true():

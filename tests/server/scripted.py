@@ -23,12 +23,16 @@ TEMPLATE = (
     "[{{ m.role }}]{{ m.content }}{% endfor %}"
 )
 
+# Options of an engine whose answers do not come to an end while a test looks at them.
+ENDLESS: dict[str, int] = {"model_context": 100_000, "num_blocks": 40_000}
+
 
 class ScriptedRunner:
     """Generates what `choose(request)` says, one token per request and step.
 
     `step_s` is how long a step takes, `fail_requests(request)` may raise for one request, `die` is raised by the next
-    step (an error of the whole engine), and steps wait while `gate` is not set.
+    step (an error of the whole engine), and steps wait while `gate` is not set. The gate closes by itself after
+    `close_gate_at` steps.
     """
 
     def __init__(self, choose: Callable[[Request], int], *, num_blocks: int, block_size: int = 4) -> None:
@@ -43,13 +47,15 @@ class ScriptedRunner:
         self.die: BaseException | None = None
         self.gate = threading.Event()
         self.gate.set()
-        self.seen: list[str] = []
+        self.close_gate_at: int | None = None
 
     def run(self, plan: StepPlan) -> StepResult:
-        assert self.gate.wait(30), "a test left the gate closed"
+        assert self.gate.wait(120), "a test left the gate closed"
         if self.die is not None:
             raise self.die
         self.num_steps += 1
+        if self.num_steps == self.close_gate_at:
+            self.gate.clear()
         if self.step_s:
             time.sleep(self.step_s)
         sampled = {}

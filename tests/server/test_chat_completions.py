@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-from live_server import LiveServer
+from live_server import LiveServer, wait_until
 from scripted import echo, make_engine, say
 
-from byte_model import BOS, ByteTokenizer, follow
+from byte_model import BOS, EOS, ByteTokenizer, follow
 from pelton.core.request import Request
 
 
@@ -90,6 +90,8 @@ def test_usage_comes_once_at_the_end_and_is_null_before(echo_server: LiveServer)
         assert [r for r in reasons if r] == ["stop"]
         roles = [c["delta"].get("role") for e in chunks for c in e["choices"] if c["index"] == index]
         assert [r for r in roles if r] == ["assistant"]
+        seeds = [c["seed"] for e in chunks for c in e["choices"] if c["index"] == index and c["finish_reason"]]
+        assert seeds == [1 + index]
 
 
 def test_stop_strings_are_reported_and_never_shown(serve) -> None:
@@ -203,6 +205,10 @@ def check_refusal(response: httpx.Response, field: str | None, status: int = 400
         ({"stop": [""]}, "stop"),
         ({"stop": ["a"] * 17}, "stop"),
         ({"stop": 5}, "stop"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"add_generation_prompt": False}}, "chat_template_kwargs"),
+        ({"Max_tokens": 1}, "Max_tokens"),
+        ({"logit_bias": {"3": 1, "03": 2}}, "logit_bias"),
         ({"logit_bias": {"abc": 1}}, "logit_bias"),
         ({"logit_bias": {"-1": 1}}, "logit_bias"),
         ({"logit_bias": {"259": 5}}, "logit_bias"),
@@ -231,7 +237,7 @@ def check_refusal(response: httpx.Response, field: str | None, status: int = 400
         ({"messages": [{"role": "user", "content": 5}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
         ({"messages": [{"role": "user", "content": "x", "colour": "red"}]}, "messages"),
-        ({"messages": [{"role": "user", "content": "x" * 600}]}, None),
+        ({"messages": [{"role": "user", "content": "x" * 600}]}, "messages"),
     ],
 )
 def test_what_is_wrong_is_named(echo_server: LiveServer, fields: dict[str, object], name: str | None) -> None:
@@ -256,11 +262,11 @@ def test_a_neighbour_is_not_touched_by_bad_ids(serve) -> None:
     server.engine.runner.step_s = 0.005
     with server.client.stream("POST", "/v1/completions", json={"prompt": "neighbour", "stream": True}) as stream:
         lines = stream.iter_lines()
-        next(lines)
+        first = next(lines)
         assert server.complete([1, 32000]).status_code == 400
         assert server.chat(logit_bias={"-1": 5}).status_code == 400
-        rest = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    assert "n" + "".join(e["choices"][0]["text"] for e in rest) == "neighbour"
+        events = [json.loads(line[6:]) for line in (first, *lines) if line.startswith("data: {")]
+    assert "".join(e["choices"][0]["text"] for e in events) == "neighbour"
 
 
 def test_content_parts_are_joined_and_never_printed_as_objects(echo_server: LiveServer) -> None:
@@ -292,6 +298,20 @@ def test_a_chat_has_one_bos_and_its_usage_agrees(serve) -> None:
         assert body["choices"][0]["token_ids"][:2] == list(b"[u")
 
 
+def test_a_stream_reports_the_token_ids_of_the_prompt_once_a_choice_and_all_new_ones(echo_server: LiveServer) -> None:
+    events = read_events(echo_server.chat("hi", return_token_ids=True, stream=True, n=2))
+    prompts = {
+        event["choices"][0]["index"]: event["prompt_token_ids"] for event in events if "prompt_token_ids" in event
+    }
+    assert prompts == {index: [BOS, *b"[user]hi"] for index in range(2)}
+    assert sum("prompt_token_ids" in event for event in events) == 2
+    for index in range(2):
+        choices = [event["choices"][0] for event in events if event["choices"][0]["index"] == index]
+        assert [i for choice in choices for i in choice.get("token_ids", ())] == [*b"[user]hi", EOS]
+    plain = read_events(echo_server.chat("hi", stream=True))
+    assert not any("token_ids" in event["choices"][0] or "prompt_token_ids" in event for event in plain)
+
+
 def test_models_are_checked_by_name(echo_server: LiveServer) -> None:
     assert echo_server.chat(model="alias").json()["model"] == "alias"
     error = check_refusal(echo_server.chat(model="gpt-9"), None, 404)
@@ -299,19 +319,19 @@ def test_models_are_checked_by_name(echo_server: LiveServer) -> None:
     assert "tiny" in error["message"]
 
 
-def fail_at_third(request: Request) -> int:
-    if bytes(request.prompt_token_ids[-3:]) == b"bad" and len(request.output_token_ids) == 2:
-        raise RuntimeError("scripted failure")
-    return echo(request)
-
-
 def test_an_error_in_the_engine_is_an_error_for_its_request_only(serve) -> None:
+    def fail_at_third(request: Request) -> int:
+        if bytes(request.prompt_token_ids[-3:]) == b"bad" and len(request.output_token_ids) == 2:
+            # What has not reached the route yet would be one with the error.
+            wait_until(lambda: (4, 2) in {(r.num_prompt_tokens, r.num_output_tokens) for r in server.state.live}, "two")
+            raise RuntimeError("scripted failure")
+        return echo(request)
+
     server = serve(make_engine(fail_at_third))
-    server.engine.runner.step_s = 0.003
     body = {"prompt": "neighbour", "stream": True}
     with server.client.stream("POST", "/v1/completions", json=body) as neighbour:
         lines = neighbour.iter_lines()
-        next(lines)
+        first = next(lines)
         response = server.complete("bad", stream=True)
         events = [json.loads(line[6:]) for line in response.text.split("\n\n") if line.startswith("data: {")]
         assert "error" in events[-1]
@@ -321,5 +341,5 @@ def test_an_error_in_the_engine_is_an_error_for_its_request_only(serve) -> None:
         whole = server.complete("bad")
         assert whole.status_code == 500
         assert whole.json()["error"]["code"] == "generation_failed"
-        text = "".join(json.loads(line[6:])["choices"][0]["text"] for line in lines if line.startswith("data: {"))
-    assert "n" + text == "neighbour"
+        texts = [json.loads(line[6:])["choices"][0]["text"] for line in (first, *lines) if line.startswith("data: {")]
+    assert "".join(texts) == "neighbour"

@@ -10,7 +10,7 @@ import pytest
 from live_server import LiveServer
 from scripted import echo, make_engine, say
 
-from byte_model import BOS, ByteTokenizer
+from byte_model import BOS, EOS, ByteTokenizer
 
 
 def read_events(response: httpx.Response) -> list[dict[str, Any]]:
@@ -73,9 +73,22 @@ def test_token_ids_are_taken_as_they_are_and_texts_get_one_bos(echo_server: Live
         assert choice["prompt_token_ids"] == ids
 
 
+def test_a_stream_reports_the_token_ids_of_each_prompt_with_its_first_chunk(echo_server: LiveServer) -> None:
+    events = read_events(echo_server.complete(["ab", "c"], return_token_ids=True, stream=True))
+    choices = [choice for event in events for choice in event["choices"]]
+    prompts = [(choice["index"], choice["prompt_token_ids"]) for choice in choices if "prompt_token_ids" in choice]
+    assert sorted(prompts) == [(0, [BOS, 97, 98]), (1, [BOS, 99])]
+    for index, ids in ((0, [97, 98, EOS]), (1, [99, EOS])):
+        assert [i for choice in choices if choice["index"] == index for i in choice["token_ids"]] == ids
+
+
 def test_a_stream_over_several_prompts_keeps_indices_apart(echo_server: LiveServer) -> None:
-    events = read_events(echo_server.complete(["abc", "de"], n=2, stream=True, stream_options={"include_usage": True}))
+    events = read_events(
+        echo_server.complete(["abc", "de"], n=2, seed=8, stream=True, stream_options={"include_usage": True})
+    )
     *chunks, last = events
+    seeds = {c["index"]: c["seed"] for e in chunks for c in e["choices"] if c["finish_reason"]}
+    assert seeds == {0: 8, 1: 9, 2: 8, 3: 9}
     texts = dict.fromkeys(range(4), "")
     reasons: dict[int, list[str]] = {index: [] for index in range(4)}
     for event in chunks:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from live_server import HANG_S
 from scripted import echo, make_engine
 
 from pelton.core.errors import ConfigError, InvalidParameterError
@@ -20,6 +21,8 @@ def test_pages_of_other_origins_are_refused_unless_allowed(serve) -> None:
     body = {"prompt": "a"}
     foreign = {"origin": "https://evil.example"}
     assert server.client.post("/v1/completions", json=body, headers=foreign).status_code == 403
+    broken = {"origin": "http://["}
+    assert server.client.post("/v1/completions", json=body, headers=broken).status_code == 403
     own = {"origin": server.url}
     response = server.client.post("/v1/completions", json=body, headers=own)
     assert response.status_code == 200
@@ -49,7 +52,9 @@ def test_tls_is_served_with_a_certificate(serve, tmp_path: Path) -> None:
         pytest.skip("needs the openssl command")
     server = serve(make_engine(echo), ssl_certfile=str(cert), ssl_keyfile=str(key))
     context = ssl.create_default_context(cafile=str(cert))
-    response = httpx.post(f"https://127.0.0.1:{server.port}/v1/completions", json={"prompt": "a"}, verify=context)
+    response = httpx.post(
+        f"https://127.0.0.1:{server.port}/v1/completions", json={"prompt": "a"}, verify=context, timeout=HANG_S
+    )
     assert response.json()["choices"][0]["text"] == "a"
 
 

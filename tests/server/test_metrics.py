@@ -8,9 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from live_server import LiveServer, wait_until
-from scripted import echo, make_engine, say
+from live_server import HANG_S, LiveServer, wait_until
+from scripted import ENDLESS, echo, make_engine, say
 
+PARTS = ("prefill", "decode", "sample", "python")
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
 
 
@@ -27,6 +28,7 @@ def test_counts_are_those_of_the_requests_made(serve) -> None:
     server.complete("abc")  # 4 prompt tokens, 4 new ones
     server.complete("abcde", max_tokens=2, n=2, stream=True)  # 6 and 2 x 2
     server.complete(temperature=-1)
+    server.complete("a" * 10_000)
     server.client.get("/nope")
     wait_until(lambda: server.engine.stats().num_unfinished == 0, "the engine to be idle")
     samples = read_samples(server)
@@ -36,6 +38,8 @@ def test_counts_are_those_of_the_requests_made(serve) -> None:
     assert samples['pelton:request_success_total{finished_reason="stop",model_name="tiny"}'] == 1
     assert samples['pelton:request_success_total{finished_reason="length",model_name="tiny"}'] == 2
     assert samples['pelton:http_errors_total{code="invalid_value",status="400"}'] == 1
+    assert samples['pelton:http_errors_total{code="context_length_exceeded",status="400"}'] == 1
+    assert not any("abort" in name for name in samples), "a refused request has no choices"
     assert samples['pelton:http_errors_total{code="not_found",status="404"}'] == 1
     for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"):
         assert samples[f"pelton:{name}_count{label}"] == 2
@@ -47,13 +51,17 @@ def test_counts_are_those_of_the_requests_made(serve) -> None:
     assert samples[f"pelton:kv_cache_usage_perc{label}"] == 0
     assert samples[f"pelton:num_preemptions_total{label}"] == 0
     assert samples[f"pelton:prefix_cache_queries_total{label}"] >= 10
-    assert samples['pelton:step_seconds_total{model_name="tiny",part="python"}'] > 0
+    parts = {part: samples[f'pelton:step_seconds_total{{model_name="tiny",part="{part}"}}'] for part in PARTS}
+    assert parts["python"] > 0
+    # The scripted model takes no time.
+    assert parts["prefill"] == parts["decode"] == parts["sample"] == 0
+    assert samples['pelton:request_wait_seconds_total{cause="step",model_name="tiny"}'] > 0
 
 
 def test_a_client_that_left_counts_as_aborted(serve) -> None:
-    server = serve(make_engine(say("x", end=None)))
+    server = serve(make_engine(say("x", end=None), **ENDLESS))
     server.engine.runner.step_s = 0.003
-    body = {"prompt": "a", "stream": True, "max_tokens": 300}
+    body = {"prompt": "a", "stream": True, "max_tokens": 90_000}
     with server.client.stream("POST", "/v1/completions", json=body) as stream:
         lines = stream.iter_lines()  # kept: throwing it away closes the stream
         next(lines)
@@ -63,7 +71,7 @@ def test_a_client_that_left_counts_as_aborted(serve) -> None:
 
 
 def read_by_other_client(server: LiveServer) -> dict[str, float]:
-    text = httpx.get(f"{server.url}/metrics").text
+    text = httpx.get(f"{server.url}/metrics", timeout=HANG_S).text
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return {line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies
 from hypothesis.errors import Unsatisfiable
-from live_server import LiveServer, run_live
+from live_server import HANG_S, LiveServer, run_live
 from scripted import echo, make_engine
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -64,7 +64,7 @@ def check_operation(server: LiveServer, operation: object, mode: GenerationMode)
     )
     def run(data: strategies.DataObject) -> None:
         case = data.draw(operation.as_strategy(generation_mode=mode))
-        response = case.call(base_url=server.url)
+        response = case.call(base_url=server.url, timeout=HANG_S)
         assert response.status_code < 500, (case.as_curl_command(), response.text)
 
     with warnings.catch_warnings():

@@ -14,7 +14,7 @@ from pelton.core.structure import Structure
 from pelton.core.tools import Tool, ToolChoice, parse_tools
 from pelton.structure.forced_calls import MAX_FORCED_CALLS, build_call_structure
 from pelton.structure.reasoning_gate import ReasoningGate
-from pelton.text.reasoning import THINK
+from pelton.text.reasoning import THINK, ReasoningStart
 from pelton.text.tool_calls.deltas import collect_message
 from pelton.text.tool_calls.parser import ToolCallParser
 from pelton.text.tool_calls.registry import STYLES
@@ -93,7 +93,7 @@ def test_schema_that_is_not_supported_names_its_tool(kit: Any) -> None:
 
 
 def test_gate_lets_thoughts_pass_and_then_holds_to_the_structure(kit: Any) -> None:
-    gate = ReasoningGate(kit.compiler.compile(Structure("regex", "ab")), kit.tokenizer, THINK, is_open=True)
+    gate = ReasoningGate(kit.compiler.compile(Structure("regex", "ab")), kit.tokenizer, ReasoningStart(THINK, True))
     ends = kit.tokenizer.eos_token_ids
     thoughts = kit.tokenizer.encode("So ab.\n</think", parse_special=False)
     for token_id in thoughts:
@@ -119,12 +119,12 @@ def test_gate_leaves_it_to_the_model_whether_to_think(make_kit: Any) -> None:
     names = {"model": "gpt2", "tokens": texts, "token_type": kinds, "merges": ["a b"], "eos_token_id": 257}
     kit = make_kit(build_gguf_tokenizer({f"tokenizer.ggml.{name}": value for name, value in names.items()}))
     structure = Structure("choice", ["x"])
-    gate = ReasoningGate(kit.compiler.compile(structure), kit.tokenizer, THINK, is_open=False)
+    gate = ReasoningGate(kit.compiler.compile(structure), kit.tokenizer, ReasoningStart(THINK, False))
     assert set(kit.allowed(gate)) == {ord("x"), 258}
     gate.accept(258)
     gate.accept(259)
     assert kit.allowed(gate) == [ord("x")]
-    gate = ReasoningGate(kit.compiler.compile(structure), kit.tokenizer, THINK, is_open=False)
+    gate = ReasoningGate(kit.compiler.compile(structure), kit.tokenizer, ReasoningStart(THINK, False))
     gate.accept(ord("x"))
     assert gate.is_complete
     assert kit.allowed(gate) == [257]

@@ -88,7 +88,7 @@ def test_error_names_the_place(kit: Any, kind: str, value: object, place: str, a
     start_s = time.perf_counter()
     with pytest.raises(StructureError, match=rf"^structure\.{place}[ .].*allowed: .*{allowed}"):
         kit.compile(kind, value)
-    assert time.perf_counter() - start_s < 5  # far below what these would take without the limits
+    assert time.perf_counter() - start_s < 60  # far below what these would take without the limits
 
 
 @pytest.mark.parametrize(

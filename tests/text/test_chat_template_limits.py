@@ -5,13 +5,15 @@ from __future__ import annotations
 import resource
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pelton.core.errors import ChatTemplateError
+from pelton.text import template_limits
 from pelton.text.chat_template import ChatTemplate
 
-MAX_S = 2.0
+HANG_S = 60.0  # far below what these would take without the limits
 MAX_BYTES = 100 * 10**6
 CHAT = [{"role": "user", "content": "hi"}]
 DOUBLE = "{% set ns = namespace(s='xxxxxxxx', a=[1], b=[1]) %}{% for i in range(60) %}"
@@ -99,7 +101,7 @@ def run(source: str) -> str:
     start_s = time.monotonic()
     with pytest.raises(ChatTemplateError) as caught:
         ChatTemplate(source).render(CHAT)
-    assert time.monotonic() - start_s < MAX_S
+    assert time.monotonic() - start_s < HANG_S
     message = str(caught.value)
     assert message
     assert len(message) < 500
@@ -124,6 +126,19 @@ def test_template_that_never_ends_is_stopped(name: str) -> None:
     # Which limit comes first depends on the machine: its clock, or the budget of work.
     message = run(TOO_LONG[name])
     assert "takes more than 1 s" in message or "does too much work" in message
+
+
+def test_time_in_which_the_thread_had_to_wait_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(wall_s=100.0, thread_s=5.0)
+    times = SimpleNamespace(monotonic=lambda: clock.wall_s, thread_time=lambda: clock.thread_s)
+    monkeypatch.setattr(template_limits, "time", times)
+    budget = template_limits.TemplateBudget()
+    clock.wall_s += 10.0
+    clock.thread_s += 0.9
+    budget.spend()
+    clock.thread_s += 0.2
+    with pytest.raises(template_limits.TemplateLimitError, match="takes more than 1 s"):
+        budget.spend()
 
 
 def test_file_is_not_read(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pelton.text.reasoning import BRACKETS, THINK, ReasoningSplitter, detect_reasoning
+from pelton.text.reasoning import BRACKETS, THINK, ReasoningSplitter, ReasoningStart, detect_reasoning, find_reasoning
 
 # text, whether the prompt opened the thoughts, thoughts, content
 CASES = [
@@ -56,3 +56,16 @@ def test_markers_are_found_in_templates_and_prompts() -> None:
     assert detect_reasoning("{{ messages }}") is None
     assert THINK.is_open_after("<|im_start|>assistant\n<think>\n")
     assert not THINK.is_open_after("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "start"),
+    [
+        ("[assistant]<think>\n", ReasoningStart(THINK, True)),
+        ("[assistant]\n", ReasoningStart(THINK, False)),
+        ("[assistant]<think>\n\n</think>\n\n", None),
+    ],
+)
+def test_prompt_says_how_an_answer_may_begin(prompt: str, start: ReasoningStart | None) -> None:
+    assert find_reasoning("{{ messages }}<think></think>", prompt) == start
+    assert find_reasoning("{{ messages }}", prompt) is None

@@ -10,7 +10,7 @@ from pelton.core.errors import InvalidParameterError
 from pelton.core.tools import Tool, ToolChoice, parse_tool_choice, parse_tools
 from pelton.text.chat_template import ChatTemplate
 from pelton.text.tool_calls.prompt import prepare_chat
-from pelton.text.tool_calls.registry import STYLES, detect_style, get_style
+from pelton.text.tool_calls.registry import detect_style
 
 FIND = {
     "type": "function",
@@ -80,13 +80,6 @@ def test_tools_are_not_offered_when_none_may_be_called(source: str) -> None:
     assert text == render(source, [{"role": "user", "content": "Hi"}], ()) == "[user]Hi"
 
 
-def test_style_that_was_asked_for_overrules_the_template() -> None:
-    template = ChatTemplate(WITH_TOOLS)
-    prepared = prepare_chat(template, CHAT[:1], TOOLS, style=get_style("llama3"))
-    assert prepared.style.name == "llama3"
-    assert prepared.tools is None
-
-
 @pytest.mark.parametrize(
     ("source", "name"),
     [
@@ -102,11 +95,6 @@ def test_style_that_was_asked_for_overrules_the_template() -> None:
 def test_style_is_found_in_the_template(source: str, name: str | None) -> None:
     style = detect_style(ChatTemplate(source))
     assert (style.name if style else None) == name
-
-
-def test_unknown_style_is_named() -> None:
-    with pytest.raises(InvalidParameterError, match=f"tool_style is 'x'; allowed: one of {', '.join(STYLES)}"):
-        get_style("x")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ COMMANDS = {
     "bench serve": "pelton.cli.bench_serve",
     "perplexity": "pelton.cli.perplexity",
     "plan": "pelton.cli.plan",
+    "explain": "pelton.cli.explain",
     "tokenize": "pelton.cli.tokenize",
     "pull": "pelton.cli.pull",
     "doctor": "pelton.cli.doctor",

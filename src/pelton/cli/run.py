@@ -6,7 +6,7 @@ Knows where a prompt comes from and how an answer is printed; `chat.py` has the 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,9 +16,13 @@ from pelton.cli.open_model import ModelOption, make_engine_options, open_llm
 from pelton.cli.options import OptionGroup, with_options
 from pelton.cli.plan_check import write_request_line, write_start_lines
 from pelton.cli.report import make_json
-from pelton.core.config import EngineConfig
+from pelton.cli.trace_file import check_trace_path, recording
 from pelton.core.errors import InvalidParameterError
 from pelton.core.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from pelton.engine.llm import LLM
+    from pelton.insight.plan_check import PlanCheck
 
 EXAMPLES = (
     'pelton run "How does inference work?"',
@@ -69,6 +73,15 @@ def run(
             help="Say on standard error what the KV cache holds, and how memory and speed compare with the plan.",
         ),
     ] = False,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            show_default=False,
+            help="Write what each step did, as JSON that ui.perfetto.dev shows; no text is in it.",
+        ),
+    ] = None,
     **values: object,
 ) -> int:
     """Answer a prompt, streaming the text; without one, chat."""
@@ -79,9 +92,18 @@ def run(
     if prompt is None and not terminal.is_terminal(sys.stdin):
         prompt = terminal.read_piped_text()
     if prompt is None:
-        return _start_chat(model, config, params, system=system, raw=raw, json=json, verbose=verbose)
-    check_prompt(prompt)
-    return _answer(prompt, model, config, params, system=system, raw=raw, json=json, verbose=verbose)
+        if json:
+            raise InvalidParameterError("--json", True, "a prompt as argument or on standard input; a chat prints text")
+    else:
+        check_prompt(prompt)
+    check_trace_path(trace)
+    with open_llm(model, config) as llm, recording(llm, trace):
+        check = write_start_lines(llm.load_facts) if verbose else None
+        if prompt is not None:
+            return _answer(llm, prompt, params, check, system=system, raw=raw, json=json)
+        from pelton.cli.chat import chat
+
+        return chat(llm, params, system=system, raw=raw, check=check)
 
 
 def check_prompt(prompt: str) -> None:
@@ -98,45 +120,23 @@ def make_messages(prompt: str, system: str | None) -> list[dict[str, object]]:
 
 
 def _answer(
+    llm: LLM,
     prompt: str,
-    model: str | None,
-    config: EngineConfig,
     params: SamplingParams,
+    check: PlanCheck | None,
     *,
     system: str | None,
     raw: bool,
     json: bool,
-    verbose: bool,
-) -> int:
-    with open_llm(model, config) as llm:
-        check = write_start_lines(llm.load_facts) if verbose else None
-        if json:
-            result = llm.generate(prompt, params)[0] if raw else llm.chat(make_messages(prompt, system), params)
-            terminal.write_json(make_json(result))
-            write_request_line(check, result)
-            return 0
-        from pelton.cli.streaming import print_stream
-
-        outputs = llm.stream(prompt, params) if raw else llm.stream_chat(make_messages(prompt, system), params)
-        answer = print_stream(outputs)
-        write_request_line(check, answer.result)
-        return EXIT_INTERRUPTED if answer.is_interrupted else 0
-
-
-def _start_chat(
-    model: str | None,
-    config: EngineConfig,
-    params: SamplingParams,
-    *,
-    system: str | None,
-    raw: bool,
-    json: bool,
-    verbose: bool,
 ) -> int:
     if json:
-        raise InvalidParameterError("--json", True, "a prompt as argument or on standard input; a chat prints text")
-    from pelton.cli.chat import chat
+        result = llm.generate(prompt, params)[0] if raw else llm.chat(make_messages(prompt, system), params)
+        terminal.write_json(make_json(result))
+        write_request_line(check, result)
+        return 0
+    from pelton.cli.streaming import print_stream
 
-    with open_llm(model, config) as llm:
-        check = write_start_lines(llm.load_facts) if verbose else None
-        return chat(llm, params, system=system, raw=raw, check=check)
+    outputs = llm.stream(prompt, params) if raw else llm.stream_chat(make_messages(prompt, system), params)
+    answer = print_stream(outputs)
+    write_request_line(check, answer.result)
+    return EXIT_INTERRUPTED if answer.is_interrupted else 0

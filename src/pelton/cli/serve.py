@@ -24,7 +24,7 @@ EXAMPLES = (
 )
 
 SERVER_OPTIONS = OptionGroup.from_dataclass(ServerOptions)
-ENGINE_OPTIONS = make_engine_options()
+ENGINE_OPTIONS = make_engine_options(has_queue=True)
 
 
 @with_options(SERVER_OPTIONS, ENGINE_OPTIONS)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from pelton.core.config import read_wants_color
 from pelton.core.errors import InvalidParameterError, PeltonError
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ def write_json(value: Mapping[str, object]) -> None:
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether `stream` (one of sys.stdin, stdout, stderr, which are None when closed) is a terminal."""
     return stream is not None and not stream.closed and stream.isatty()
+
+
+def wants_color(stream: TextIO | None) -> bool:
+    """Whether `stream` is a terminal that shows colours, and NO_COLOR does not ask for none."""
+    return is_terminal(stream) and read_wants_color()
 
 
 def read_piped_text() -> str:

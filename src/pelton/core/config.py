@@ -75,11 +75,17 @@ class EngineConfig:
         maximum=2**40,
         unit="tokens",
     )
+    num_kept_traces: int = option(
+        256,
+        "Finished requests whose traces are kept, for explanations. No prompt and no answer is kept.",
+        minimum=0,
+        maximum=1_000_000,
+    )
     use_prefix_cache: bool = option(True, "Reuse keys and values of prompts that begin like earlier ones.")
     use_kv_cache: bool = option(True, "Keep keys and values between steps; off recomputes everything each step.")
 
     def __post_init__(self) -> None:
-        integers = ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens")
+        integers = ("threads", "max_context", "prefill_chunk", "max_num_seqs", "kv_cache_tokens", "num_kept_traces")
         queue_limits = ("max_queued_requests", "max_queued_tokens")
         check_number_types(self, (*integers, *queue_limits), ("max_step_ms",))
         validate_options(self)
@@ -134,3 +140,9 @@ def read_is_debug(variables: Mapping[str, str] | None = None) -> bool:
     """Whether PELTON_DEBUG asks for tracebacks; never raises, so that error handlers can use it."""
     env = os.environ if variables is None else variables
     return env.get("PELTON_DEBUG", "") not in ("", "0")
+
+
+def read_wants_color(variables: Mapping[str, str] | None = None) -> bool:
+    """Whether a terminal may be given colours: unless NO_COLOR is set (no-color.org), or TERM says it shows none."""
+    env = os.environ if variables is None else variables
+    return not env.get("NO_COLOR") and env.get("TERM") != "dumb"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pelton.core.outputs import TokenLogprobs
 from pelton.core.request import Request
+from pelton.core.trace import WaitCause
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,16 @@ class ScheduledRequest:
 class StepPlan:
     """Requests that advance in this step, in batch order.
 
-    `block_copies` are (from, to) pairs of KV blocks to copy before the step, one after the other in this order.
+    `block_copies` are (from, to) pairs of KV blocks to copy before the step, one after the other in this order. The
+    rest is for traces: who was preempted for this step, why a waiting request was not admitted (None: none was held
+    up), and the seconds that a step of its decodes alone is expected to take, if it has prompt tokens beside them.
     """
 
     scheduled: tuple[ScheduledRequest, ...]
     block_copies: tuple[tuple[int, int], ...] = ()
+    preempted: tuple[Request, ...] = ()
+    held_up_by: WaitCause | None = None
+    decode_alone_s: float | None = None
 
     @property
     def num_tokens(self) -> int:

@@ -26,15 +26,19 @@ from pelton.core.load_facts import LoadFacts
 from pelton.core.model_config import ModelConfig
 from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
+from pelton.core.trace import RequestTrace
 from pelton.engine.core import EngineCore
 from pelton.engine.embedder import Embedder, EmbeddingResult
 from pelton.engine.engine_thread import EngineThread
+from pelton.engine.kv_picture import BlockUse, list_runs
 from pelton.engine.output_stream import OutputStream
-from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config, make_load_facts
+from pelton.engine.parts import EngineParts, RunnerFacts, get_context_length, load_parts, make_config, make_load_facts
 from pelton.engine.prepare import PreparedRequest, RequestPreparer
 from pelton.engine.prompts import Message, Prompt, PromptEncoder
 from pelton.engine.requests import RequestTable
 from pelton.engine.stats import EngineStats
+from pelton.engine.trace_log import TraceLog
+from pelton.engine.trace_recorder import TraceRecorder
 from pelton.text.chat_template import ChatTemplate
 from pelton.text.tokenizer import Tokenizer
 
@@ -155,6 +159,11 @@ class AsyncEngine:
         return self._require_loaded().parts.load_ms
 
     @property
+    def traces(self) -> TraceLog:
+        """What requests lived through, step by step."""
+        return self._require_loaded().traces
+
+    @property
     def load_facts(self) -> LoadFacts:
         """What the loaded model takes: memory, KV cache, threads."""
         loaded = self._require_loaded()
@@ -163,6 +172,17 @@ class AsyncEngine:
     def stats(self) -> EngineStats:
         """Figures as of the last step; zeros before `start`."""
         return EngineStats() if self._loaded is None else self._loaded.thread.stats
+
+    @property
+    def runner_facts(self) -> RunnerFacts:
+        """Threads that compute and the size of the KV cache."""
+        runner = self._require_loaded().parts.runner
+        return RunnerFacts(runner.num_threads, runner.block_size, runner.num_blocks, runner.kv_bytes_per_block)
+
+    def list_kv_runs(self, trace: RequestTrace | None = None) -> list[tuple[BlockUse, int]]:
+        """What the KV blocks are used for, run-length coded in their order; those of `trace` are told apart."""
+        scheduler = self._require_loaded().core.scheduler
+        return list_runs(scheduler.block_pool, () if trace is None else scheduler.list_block_ids(trace.numbers))
 
     def generate(
         self, prompt: Prompt, params: SamplingParams | None = None, options: RequestOptions | None = None
@@ -243,9 +263,7 @@ class AsyncEngine:
             texts = [encoder.encode(prompt, each).token_ids for prompt, each in zip(prompts, names, strict=True)]
             for text, each in zip(texts, names, strict=True):
                 if max_prompt_tokens is not None and len(text) > max_prompt_tokens:
-                    raise InvalidParameterError(
-                        f"number of tokens of {each}", len(text), f"at most {max_prompt_tokens}"
-                    )
+                    raise InvalidParameterError(each, len(text), f"at most {max_prompt_tokens}", "number of tokens")
             return texts
 
         return await loaded.embedder.embed(await self._run(encode), params or EmbeddingParams())
@@ -329,7 +347,14 @@ class _LoadedEngine:
                 PromptEncoder(parts.tokenizer, parts.chat_template, vocab_size, self.context_length)
             )
             self.core = EngineCore(runner, config)
-            table = RequestTable(self.core, parts.tokenizer, context_length=self.context_length, load_ms=parts.load_ms)
+            self.traces = TraceLog(config.num_kept_traces)
+            table = RequestTable(
+                self.core,
+                parts.tokenizer,
+                context_length=self.context_length,
+                load_ms=parts.load_ms,
+                recorder=TraceRecorder(self.traces, is_fair=config.scheduling_policy == "fair"),
+            )
             self.thread = EngineThread(table, config)
             self.embedder = Embedder(runner, self.thread, config, lambda: table.has_unfinished)
             self.thread.start()

@@ -5,6 +5,7 @@ It knows token ids only: no text, no files, no threads. Entry point: `EngineCore
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -78,11 +79,17 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What a step did: its plan, the requests that gained a token, and those that failed, with the reason."""
+    """What a step did: its plan, the requests that gained a token, and those that failed, with the reason.
+
+    `plan_s`, `model_s` and `sample_s` are the seconds that planning, the model and sampling took.
+    """
 
     plan: StepPlan
     updated: list[tuple[Request, SampledToken]]
     failed: list[tuple[Request, str]]
+    plan_s: float
+    model_s: float
+    sample_s: float
 
 
 class EngineCore:
@@ -140,7 +147,9 @@ class EngineCore:
         With `isolates_errors` a step in which the runner raises an `Exception` is computed again, request by request,
         and only those that raise once more fail; the others get the tokens they would have had.
         """
+        start_s = time.perf_counter()
         plan = self.scheduler.schedule()
+        plan_s = time.perf_counter() - start_s
         if on_planned is not None:
             on_planned(plan)
         result = self._run_isolated(plan) if isolates_errors else self.runner.run(plan)
@@ -152,7 +161,7 @@ class EngineCore:
         if result.failed:
             requests = (item.request for item in plan.scheduled)
             failed = [(r, result.failed[r.request_id]) for r in requests if r.status is RequestStatus.FAILED]
-        return StepOutcome(plan, updated, failed)
+        return StepOutcome(plan, updated, failed, plan_s, result.model_s, result.sample_s)
 
     def _run_isolated(self, plan: StepPlan) -> StepResult:
         try:

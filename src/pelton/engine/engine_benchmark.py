@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pelton.core.config import EngineConfig
 from pelton.core.errors import ContextLengthError, InvalidParameterError
 from pelton.core.fields import check_number_types, check_option, get_option_specs, option, validate_options
+from pelton.core.percentile import get_percentile
 from pelton.core.sampling_params import SamplingParams
 from pelton.engine.core import EngineCore, Runner
 from pelton.engine.engine_thread import EngineThread
-from pelton.engine.latency import get_percentile
 from pelton.engine.output_queue import OutputQueue
 from pelton.engine.prepare import PreparedRequest
 from pelton.engine.prompts import EncodedPrompt

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pelton.core.config import EngineConfig
 from pelton.core.errors import EngineDeadError, PeltonError
 from pelton.core.outputs import RequestOutput
+from pelton.core.request import RequestStatus
 from pelton.engine.admission import Admission
 from pelton.engine.output_queue import OutputQueue, Waiter, wake_all
 from pelton.engine.prepare import PreparedRequest
@@ -209,7 +210,7 @@ class EngineThread:
                 self._table.abort(message.key)
             return None
         try:
-            self._table.add(message.key, message.prepared, is_streamed=message.is_streamed)
+            message.queue.trace = self._table.add(message.key, message.prepared, is_streamed=message.is_streamed)
         except PeltonError as error:
             return message.queue.fail(error)
         finally:
@@ -245,6 +246,8 @@ class EngineThread:
         wake_all([waiter for queue in queues if (waiter := queue.fail(_make_error(cause))) is not None])
         if cause is None:
             self._table.reset()
+        else:
+            self._table.finish_traces(RequestStatus.FAILED.value)
 
 
 def _make_error(cause: BaseException | None) -> EngineDeadError:

@@ -6,15 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from pelton.core.outputs import ItlStats, Timings
+from pelton.core.percentile import get_percentile
 from pelton.core.request import Request
-
-
-def get_percentile(ordered: Sequence[float], fraction: float) -> float:
-    """Quantile of ascending values by linear interpolation between neighbours (Hyndman and Fan 1996, definition 7)."""
-    position = (len(ordered) - 1) * fraction
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 def make_itl_stats(*token_times_s: Sequence[float]) -> ItlStats:

@@ -25,12 +25,15 @@ from pelton.core.errors import ContextLengthError, EngineBusyError, EngineDeadEr
 from pelton.core.outputs import GenerationResult, RequestOutput
 from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
+from pelton.core.trace import Send
 from pelton.engine.core import EngineCore
 from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config, make_load_facts
 from pelton.engine.prepare import PreparedRequest, RequestPreparer, pair_params
 from pelton.engine.progress import show_progress
 from pelton.engine.prompts import Message, Prompt, PromptEncoder, check_token_ids, list_prompts
 from pelton.engine.requests import KeyedOutput, RequestTable
+from pelton.engine.trace_log import TraceLog
+from pelton.engine.trace_recorder import TraceRecorder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +61,7 @@ class LLM:
 
     Attributes: `tokenizer`, `model_config`, `config`, `runner`, `load_ms` (without the download), `load_facts`, and
     `context_length`: the most tokens of prompt and output together, which is the least of the model's own context,
-    `max_context` and the token slots of the KV cache.
+    `max_context` and the token slots of the KV cache. `traces`: what requests lived through, step by step.
     """
 
     def __init__(
@@ -99,8 +102,13 @@ class LLM:
             PromptEncoder(parts.tokenizer, parts.chat_template, self._vocab_size, self.context_length)
         )
         self._core = EngineCore(parts.runner, config, is_interactive=False)
+        self.traces = TraceLog(config.num_kept_traces)
         self._table = RequestTable(
-            self._core, parts.tokenizer, context_length=self.context_length, load_ms=parts.load_ms
+            self._core,
+            parts.tokenizer,
+            context_length=self.context_length,
+            load_ms=parts.load_ms,
+            recorder=TraceRecorder(self.traces, is_fair=config.scheduling_policy == "fair", is_batch=True),
         )
         self._model_path = parts.model_path
         self._store: PrefixCacheStore | None = None
@@ -320,7 +328,7 @@ class LLM:
             has_ended_well = True
         finally:
             if not has_ended_well:
-                self._core.reset()
+                self._table.reset()
             self._call_lock.release()
 
     def _step(self) -> list[KeyedOutput]:
@@ -332,12 +340,15 @@ class LLM:
         # The caller's pause between stream() and the first next() is not the engine's.
         prepared = prepared.arriving_at(time.perf_counter() - prepared.prompt.tokenize_s)
         with self._exclusive_use():
-            self._table.add(self._table.make_key(), prepared)
+            trace = self._table.add(self._table.make_key(), prepared)
             while True:
                 outputs = [output for _, output in self._step()]
                 if outputs and outputs[-1].result is not None:
                     break
-                yield from outputs
+                for output in outputs:
+                    taken_s = time.perf_counter()
+                    yield output
+                    trace.sends.append(Send(taken_s, time.perf_counter()))
         # Outside: a caller that stops reading at the last output has ended the call.
         yield from outputs
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pelton.core.outputs import RequestOutput
+from pelton.core.trace import RequestTrace
 
 
 class Waiter(NamedTuple):
@@ -26,13 +27,15 @@ class Waiter(NamedTuple):
 class OutputQueue:
     """Written by one thread, read by one coroutine at a time, whatever loop it runs in."""
 
-    __slots__ = ("_error", "_lock", "_pending", "_waiter")
+    __slots__ = ("_error", "_lock", "_pending", "_waiter", "trace")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pending: dict[int, list[RequestOutput]] = {}
         self._error: BaseException | None = None
         self._waiter: Waiter | None = None
+        # Of the request, once the engine has taken it over.
+        self.trace: RequestTrace | None = None
 
     def put(self, output: RequestOutput) -> Waiter | None:
         """Add an output; return the reader that the caller must wake (`wake_all`), if one waits."""
@@ -107,4 +110,5 @@ def _merge(outputs: Sequence[RequestOutput]) -> RequestOutput:
         index=last.index,
         stop_reason=last.stop_reason,
         error=last.error,
+        seed=last.seed,
     )

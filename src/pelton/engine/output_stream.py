@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from pelton.core.errors import EngineBusyError
 from pelton.core.outputs import GenerationResult, RequestOutput
+from pelton.core.trace import Send
 from pelton.engine.engine_thread import EngineThread
 from pelton.engine.output_queue import OutputQueue, wake_all
 from pelton.engine.prepare import PreparedRequest
@@ -35,6 +37,7 @@ class OutputStream(AsyncIterator[RequestOutput]):
         self._is_starting = False
         self._is_over = False
         self._wants_deltas = True
+        self._taken_s: float | None = None
         self.prompt_token_ids: tuple[int, ...] = ()
         self.request_id = ""
 
@@ -65,6 +68,7 @@ class OutputStream(AsyncIterator[RequestOutput]):
         return self
 
     async def __anext__(self) -> RequestOutput:
+        self._note_sent()
         if self._is_over:
             raise StopAsyncIteration
         await self.start()
@@ -82,7 +86,14 @@ class OutputStream(AsyncIterator[RequestOutput]):
             raise
         if output.result is not None:
             self._is_over = True
+        self._taken_s = time.perf_counter()
         return output
+
+    def _note_sent(self) -> None:
+        """The reader is done with the output it took last."""
+        taken_s, self._taken_s = self._taken_s, None
+        if taken_s is not None and self._queue.trace is not None:
+            self._queue.trace.sends.append(Send(taken_s, time.perf_counter()))
 
     async def get_result(self) -> GenerationResult:
         """Read to the end and return the whole request. Cheaper than reading deltas if called first."""
@@ -95,6 +106,7 @@ class OutputStream(AsyncIterator[RequestOutput]):
 
     async def aclose(self) -> None:
         """Abort the request if it is not finished; a task that waits for an output finds the stream at its end."""
+        self._note_sent()
         self._abort()
         waiter = self._queue.fail(_StreamClosed())
         if waiter is not None:

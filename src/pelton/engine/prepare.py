@@ -21,6 +21,7 @@ from pelton.sampling.resolve import ParamsResolver
 
 if TYPE_CHECKING:
     from pelton.structure.compiler import StructureCompiler
+    from pelton.text.reasoning import ReasoningStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +105,19 @@ class RequestPreparer:
         num_free = self.encoder.context_length - len(prompt.token_ids)
         if params.min_tokens > num_free:
             raise ContextLengthError("min_tokens", params.min_tokens, f"at most {num_free}, what the context has left")
-        constraints = self._compile(params)
+        constraints = self._compile(params, prompt.reasoning)
         return PreparedRequest(prompt, params, DEFAULT_REQUEST_OPTIONS if options is None else options, constraints)
 
-    def _compile(self, params: SamplingParams) -> tuple[TokenConstraint, ...]:
-        """A constraint for every choice, each with a state of its own."""
+    def _compile(self, params: SamplingParams, reasoning: ReasoningStart | None) -> tuple[TokenConstraint, ...]:
+        """A constraint for every choice, each with a state of its own; it holds for what follows the thoughts."""
         if params.structure is None:
             return ()
-        return tuple(self._get_compiler().compile(params.structure) for _ in range(params.num_choices))
+        constraints = [self._get_compiler().compile(params.structure) for _ in range(params.num_choices)]
+        if reasoning is None:
+            return tuple(constraints)
+        from pelton.structure.reasoning_gate import ReasoningGate  # late, as the compiler
+
+        return tuple(ReasoningGate(constraint, self.encoder.tokenizer, reasoning) for constraint in constraints)
 
     def _get_compiler(self) -> StructureCompiler:
         with self._compiler_lock:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pelton.core.errors import ChatTemplateError, ContextLengthError, InvalidParameterError
 from pelton.text.chat_template import ChatTemplate
+from pelton.text.reasoning import ReasoningStart, find_reasoning
 from pelton.text.tokenizer import Tokenizer, encode_chat
 
 Prompt = str | Sequence[int]
@@ -20,11 +21,15 @@ Message = Mapping[str, object]
 
 
 class EncodedPrompt(NamedTuple):
-    """Token ids of a prompt, when it arrived (`time.perf_counter()`) and the seconds it took to encode it."""
+    """Token ids of a prompt, when it arrived (`time.perf_counter()`) and the seconds it took to encode it.
+
+    `reasoning` says how the answer to a chat may begin with thoughts.
+    """
 
     token_ids: tuple[int, ...]
     arrival_s: float
     tokenize_s: float
+    reasoning: ReasoningStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +78,14 @@ class PromptEncoder:
         token_ids = self._encode_text(partial(encode_chat, self.tokenizer), text, name)
         if not token_ids:
             raise InvalidParameterError(name, messages, "messages that the chat template does not render as nothing")
-        return self._finish(token_ids, name, start_s)
+        reasoning = find_reasoning(self.chat_template.source, text)
+        return self._finish(token_ids, name, start_s)._replace(reasoning=reasoning)
 
     def _encode_text(self, encode: Callable[[str], list[int]], text: str, name: str) -> tuple[int, ...]:
         if len(text) > self.context_length:
             num_least = self.tokenizer.count_least_tokens(text)
             if num_least >= self.context_length:
-                raise self._make_length_error(f"least possible number of tokens of {name}", num_least)
+                raise self._make_length_error(name, num_least, "least possible number of tokens")
         try:
             return tuple(encode(text))
         except InvalidParameterError as error:
@@ -88,14 +94,13 @@ class PromptEncoder:
 
     def _finish(self, token_ids: tuple[int, ...], name: str, start_s: float) -> EncodedPrompt:
         if len(token_ids) >= self.context_length:
-            raise self._make_length_error(f"number of tokens of {name}", len(token_ids))
+            raise self._make_length_error(name, len(token_ids), "number of tokens")
         return EncodedPrompt(token_ids, start_s, time.perf_counter() - start_s)
 
-    def _make_length_error(self, what: str, num_tokens: int) -> ContextLengthError:
+    def _make_length_error(self, name: str, num_tokens: int, measure: str) -> ContextLengthError:
         context = self.context_length
-        return ContextLengthError(
-            what, num_tokens, f"at most {context - 1} (the context is {context} tokens, one must stay free)"
-        )
+        allowed = f"at most {context - 1} (the context is {context} tokens, one must stay free)"
+        return ContextLengthError(name, num_tokens, allowed, measure)
 
 
 def check_token_ids(token_ids: Sequence[int], name: str, vocab_size: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pelton.core.outputs import Choice, GenerationResult, RequestOutput, Usage
 from pelton.core.step_plan import SampledToken
+from pelton.core.trace import RequestTrace
 from pelton.engine.latency import make_timings
 from pelton.engine.prepare import PreparedRequest
 from pelton.engine.request_state import RequestState
@@ -30,7 +31,7 @@ class RequestGroup:
     output per choice at the end, whole.
     """
 
-    __slots__ = ("_facts", "is_streamed", "key", "name", "num_unfinished", "prepared", "states")
+    __slots__ = ("_facts", "is_streamed", "key", "name", "num_unfinished", "prepared", "states", "trace")
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class RequestGroup:
         self.name = key if prepared.options.request_id is None else prepared.options.request_id
         self.prepared = prepared
         self.states = states
+        self.trace: RequestTrace | None = None
         self.num_unfinished = len(states)
         self.is_streamed = is_streamed and len(states) == prepared.params.n
         self._facts = facts
@@ -79,6 +81,7 @@ class RequestGroup:
             index=index,
             stop_reason=state.stop_reason,
             error=state.error,
+            seed=state.request.seed,
         )
         return (output,)
 
@@ -139,6 +142,7 @@ class RequestGroup:
                 index=choice.index,
                 stop_reason=choice.stop_reason,
                 error=choice.error,
+                seed=choice.seed,
             )
             for choice in result.choices
         )

@@ -17,11 +17,14 @@ from pelton.core.outputs import RequestOutput
 from pelton.core.request import Request, RequestStatus
 from pelton.core.sampling_params import MAX_SEED, SamplingParams
 from pelton.core.step_plan import StepPlan
+from pelton.core.trace import RequestTrace
 from pelton.engine.core import EngineCore, StepOutcome
 from pelton.engine.prepare import PreparedRequest
 from pelton.engine.request_group import EngineFacts, RequestGroup
 from pelton.engine.request_state import RequestState
 from pelton.engine.stats import EngineStats
+from pelton.engine.trace_log import TraceLog
+from pelton.engine.trace_recorder import TraceRecorder
 from pelton.text.tokenizer import Tokenizer
 
 # A request's key, and an output of it.
@@ -37,7 +40,15 @@ class RequestTable:
     `num_queued_tokens` are those that wait for their first step now.
     """
 
-    def __init__(self, core: EngineCore, tokenizer: Tokenizer, *, context_length: int, load_ms: float) -> None:
+    def __init__(
+        self,
+        core: EngineCore,
+        tokenizer: Tokenizer,
+        *,
+        context_length: int,
+        load_ms: float,
+        recorder: TraceRecorder | None = None,
+    ) -> None:
         self.num_started_requests = 0
         self.num_started_tokens = 0
         self.num_new_tokens = 0
@@ -45,6 +56,7 @@ class RequestTable:
         self.busy_s = 0.0
         self.num_scheduled = 0  # requests in the last step
         self._core = core
+        self._recorder = TraceRecorder(TraceLog(0), is_fair=False) if recorder is None else recorder
         self._tokenizer = tokenizer
         self._context_length = context_length
         self._facts = EngineFacts(load_ms, core.runner.block_size, core.runner.kv_bytes_per_block)
@@ -91,12 +103,13 @@ class RequestTable:
             num_steps=self._core.num_steps,
             busy_s=self.busy_s,
             model_s=self._core.model_s,
+            prefill_s=self._recorder.prefill_s,
             sample_s=self._core.sample_s,
             scheduler=self._core.scheduler.stats(),
         )
 
-    def add(self, key: str, prepared: PreparedRequest, *, is_streamed: bool = True) -> None:
-        """Queue a request under `key`. Without `is_streamed` it gives no outputs before its end.
+    def add(self, key: str, prepared: PreparedRequest, *, is_streamed: bool = True) -> RequestTrace:
+        """Queue a request under `key`; return its trace. Without `is_streamed` it gives no outputs before its end.
 
         Raises `ContextLengthError` if it cannot fit the KV cache even alone; then nothing is queued.
         """
@@ -110,6 +123,8 @@ class RequestTable:
             raise
         states = [RequestState(request, self._tokenizer) for request in requests]
         group = RequestGroup(key, prepared, states, self._facts, is_streamed=is_streamed)
+        group.trace = self._recorder.add_request(group.name, prepared, requests)
+        group.trace.token_times_s = [state.token_times_s for state in states]
         self._groups[key] = group
         self.num_scheduled = -1  # not stalled: the next step may find something to do
         self._places.update({request.request_id: (group, index) for index, request in enumerate(requests)})
@@ -117,6 +132,7 @@ class RequestTable:
         self.num_queued_tokens += len(prepared.prompt.token_ids)
         if prepared.options.timeout_s is not None:
             heapq.heappush(self._deadlines, (prepared.prompt.arrival_s + prepared.options.timeout_s, key))
+        return group.trace
 
     def abort(self, key: str) -> bool:
         """Drop a request and free its blocks; nothing more comes of it. False if it is unknown or finished."""
@@ -125,17 +141,22 @@ class RequestTable:
             return False
         for state in group.states:
             self._core.abort_request(state.request.request_id)
-        self._forget(group)
+        self._forget(group, time.perf_counter())
         return True
 
     def reset(self) -> None:
         """Drop everything, whatever interrupted the last step."""
         self._core.reset()
+        self.finish_traces(RequestStatus.ABORTED.value)
         self._groups.clear()
         self._places.clear()
         self._queued.clear()
         self._deadlines.clear()
         self.num_queued_tokens = 0
+
+    def finish_traces(self, finish_reason: str) -> None:
+        """End the traces of all unfinished requests: nothing more is going to happen to them."""
+        self._recorder.finish_all(finish_reason, time.perf_counter())
 
     def step(self, *, isolates_errors: bool = False) -> list[KeyedOutput]:
         """Compute one step and return the outputs that follow from it.
@@ -149,7 +170,13 @@ class RequestTable:
             on_planned = self._note_started if self._queued else None
             outcome = self._core.step(isolates_errors=isolates_errors, on_planned=on_planned)
             self.num_scheduled = len(outcome.plan.scheduled)
+            scheduler = self._core.scheduler
+            step = self._recorder.record_step(
+                outcome, start_s, num_waiting=scheduler.num_waiting, num_used_blocks=scheduler.num_used_blocks
+            )
             self._push(outcome, outputs)
+            end_s = time.perf_counter()
+            step.text_s, step.end_s = end_s - step.end_s, end_s
         self.busy_s += time.perf_counter() - start_s
         return outputs
 
@@ -163,18 +190,20 @@ class RequestTable:
             if state.finish_reason is not None:
                 # Only a stop string leaves something to finish: for all other reasons the scheduler has done it.
                 self._core.finish_request(request.request_id, RequestStatus.STOPPED)
-                self._add_outputs(group, group.finish_choice(index, sampled, delta, now_s), outputs)
+                self._add_outputs(group, group.finish_choice(index, sampled, delta, now_s), outputs, now_s)
             elif group.is_streamed:
                 outputs.append((group.key, group.make_output(index, sampled, delta)))
         for request, reason in outcome.failed:
             group, index = self._places[request.request_id]
             delta = group.states[index].end(RequestStatus.FAILED.value, reason)
-            self._add_outputs(group, group.finish_choice(index, None, delta, now_s), outputs)
+            self._add_outputs(group, group.finish_choice(index, None, delta, now_s), outputs, now_s)
 
-    def _add_outputs(self, group: RequestGroup, new: Iterable[RequestOutput], outputs: list[KeyedOutput]) -> None:
+    def _add_outputs(
+        self, group: RequestGroup, new: Iterable[RequestOutput], outputs: list[KeyedOutput], now_s: float
+    ) -> None:
         outputs.extend((group.key, output) for output in new)
         if group.num_unfinished == 0:
-            self._forget(group)
+            self._forget(group, now_s)
 
     def _end_late_requests(self, now_s: float) -> list[KeyedOutput]:
         outputs: list[KeyedOutput] = []
@@ -188,7 +217,7 @@ class RequestTable:
                 if state.finish_reason is None:
                     self._core.abort_request(state.request.request_id)
                     delta = state.end(RequestStatus.ABORTED.value, f"not finished after timeout_s = {timeout_s:g} s")
-                    self._add_outputs(group, group.finish_choice(index, None, delta, now_s), outputs)
+                    self._add_outputs(group, group.finish_choice(index, None, delta, now_s), outputs, now_s)
         return outputs
 
     def _note_started(self, plan: StepPlan) -> None:
@@ -200,7 +229,10 @@ class RequestTable:
                 self.num_started_requests += 1
                 self.num_started_tokens += num_tokens
 
-    def _forget(self, group: RequestGroup) -> None:
+    def _forget(self, group: RequestGroup, now_s: float) -> None:
+        reasons = [state.finish_reason or RequestStatus.ABORTED.value for state in group.states]
+        assert group.trace is not None, "every group has a trace"
+        self._recorder.finish_request(group.trace, reasons[0], now_s)
         del self._groups[group.key]
         for state in group.states:
             del self._places[state.request.request_id]

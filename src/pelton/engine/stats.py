@@ -13,7 +13,8 @@ class EngineStats:
 
     `num_queued_requests` and `num_queued_tokens` (prompt tokens) wait for their first step; `num_unfinished` counts
     requests that run or wait, those with several choices once. `busy_s` are the seconds spent in steps, `model_s`
-    and `sample_s` the parts of them in which the model and sampling ran. `scheduler` is None before the first step.
+    and `sample_s` the parts of them in which the model and sampling ran; `prefill_s` is the part of `model_s` that went
+    into prompts, as far as steps of both can be divided. `scheduler` is None before the first step.
     """
 
     num_unfinished: int = 0
@@ -25,8 +26,14 @@ class EngineStats:
     num_steps: int = 0
     busy_s: float = 0.0
     model_s: float = 0.0
+    prefill_s: float = 0.0
     sample_s: float = 0.0
     scheduler: SchedulerStats | None = None
+
+    @property
+    def decode_s(self) -> float:
+        """The part of `model_s` that did not go into prompts."""
+        return self.model_s - self.prefill_s
 
     @property
     def python_share(self) -> float:

@@ -18,7 +18,7 @@ from pelton.core.config import KV_CACHE_DTYPES, read_environment
 from pelton.core.errors import ConfigError
 from pelton.insight.kernel_rates import AttendRates, LinearRates, measure_attend, measure_linear
 from pelton.insight.machine_limits import Measured, ThreadLimits, measure_limits, read_l3_bytes
-from pelton.insight.machine_rates import MeasuredMachine
+from pelton.insight.machine_rates import MeasuredMachine, TableMachine
 from pelton.insight.model_shape import GroupedAttention
 from pelton.insight.prediction import Planned
 from pelton.insight.weight_formats import WEIGHT_FORMATS
@@ -91,18 +91,20 @@ def open_this_machine(
     needs: Needs,
     *,
     threads: int | None = None,
+    isa: str | None = None,
     measure_anew: bool = False,
     progress: MeasureCallback | None = None,
 ) -> MeasuredMachine:
     """Rates of this machine for `needs`. Takes a few seconds for what is not stored yet.
 
-    Raises `ConfigError` for too many threads, and for a store that cannot be written.
+    `isa` and `threads` are chosen as an engine chooses them if they are not given. Raises `ConfigError` for too many
+    threads, an instruction set this machine does not have, and a store that cannot be written.
     """
     # Here and not above: named machines must not load the native module.
     from pelton._native import ThreadPool
     from pelton.compute.native import choose_isa, choose_threads
 
-    isa = choose_isa(read_environment().isa)
+    isa = choose_isa(isa or read_environment().isa)
     num_threads = choose_threads(threads)
     identity = _describe_identity(isa, num_threads)
     path = read_environment().cache_dir / _FILE_NAME
@@ -121,6 +123,24 @@ def find_this_machine(needs: Needs, isa: str, num_threads: int, cache_dir: Path)
     return _make_machine(stored, needs, identity, path) if stored.keys() >= set(needs.list_keys()) else None
 
 
+def open_limits(isa: str | None, threads: int | None, progress: MeasureCallback | None = None) -> StoredLimits:
+    """The limits of this machine alone, which take a second or two unless they are stored; raises as
+    `open_this_machine` does.
+    """
+    machine = open_this_machine(Needs(frozenset(), frozenset()), threads=threads, isa=isa, progress=progress)
+    return StoredLimits(machine.title, machine.limits)
+
+
+def estimate_machine(stored: StoredLimits) -> TableMachine:
+    """This machine as predictions take it while only its limits are known: at the shares of them that Pelton reaches.
+
+    Less exact than rates that were measured (docs/plan.md).
+    """
+    source = "estimated from its limits; `pelton plan` measures its rates"
+    ops_per_s = stored.limits.f32_ops_per_s.best
+    return TableMachine("this", stored.title, source, "cpu", stored.limits, None, ops_per_s)
+
+
 def _make_machine(
     stored: Mapping[str, Any],  # Any: see `_load`
     needs: Needs,
@@ -129,13 +149,12 @@ def _make_machine(
 ) -> MeasuredMachine:
     from pelton.execution.kv_size import read_free_bytes
 
-    threads = f"{identity['threads']} thread{'s' * (identity['threads'] != 1)}"
     linear = {name: _read_linear(stored[f"linear {name}"]) for name in sorted(needs.format_names)}
     for name, measured_as in _MEASURED_AS.items():
         if measured_as in linear:
             linear[name] = linear[measured_as]
     return MeasuredMachine(
-        title=f"this machine ({identity['cpu']}, {identity['isa']}, {threads})",
+        title=_make_title(identity),
         source=f"measured here, kept in {path}",
         limits=_read_limits(stored["limits"]),
         memory_bytes=read_free_bytes(),
@@ -144,6 +163,26 @@ def _make_machine(
             (kv_type, group): AttendRates(**stored[f"attend {kv_type} {group}"]) for kv_type, group in needs.attends
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLimits:
+    """Limits that were measured on this machine earlier; `title` says in words which machine and threads."""
+
+    title: str
+    limits: ThreadLimits
+
+
+def find_stored_limits(isa: str, num_threads: int) -> StoredLimits | None:
+    """Limits of this machine with `num_threads` threads if they are stored; measures nothing."""
+    identity = _describe_identity(isa, num_threads)
+    stored = _load(read_environment().cache_dir / _FILE_NAME, identity)
+    return StoredLimits(_make_title(identity), _read_limits(stored["limits"])) if "limits" in stored else None
+
+
+def _make_title(identity: Mapping[str, object]) -> str:
+    threads = identity["threads"]
+    return f"this machine ({identity['cpu']}, {identity['isa']}, {threads} thread{'s' * (threads != 1)})"
 
 
 def _measure_missing(

@@ -117,6 +117,10 @@ class BlockPool:
         """Whether the block is marked as cached."""
         return bool(self._is_cached[block_id])
 
+    def copy_state(self) -> tuple[list[int], bytes]:
+        """References and marks (1: cached) of all blocks in their order; any thread may ask for these copies."""
+        return self._ref_counts.copy(), bytes(self._is_cached)
+
     def check_invariants(self) -> None:
         """AssertionError unless exactly the blocks without references are in the two free lists, once each."""
         free = set(self._free)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pelton.core.request import Request, RequestStatus
 from pelton.core.step_plan import SampledToken, StepPlan, StepResult
+from pelton.core.trace import WaitCause
 from pelton.scheduling.block_pool import BlockPool
 from pelton.scheduling.deferred import DeferredRequests
 from pelton.scheduling.invariants import check_requests
@@ -59,6 +60,9 @@ class Scheduler:
         self._policy = make_policy(self._limits.policy)
         self._deferred = DeferredRequests()
         self._num_preempted_waiting = 0
+        # Of the step being planned.
+        self._preempted: list[Request] = []
+        self._held_up_by: WaitCause | None = None
 
     @property
     def block_pool(self) -> BlockPool:
@@ -76,9 +80,19 @@ class Scheduler:
         return self._policy.num_waiting + len(self._deferred)
 
     @property
+    def num_used_blocks(self) -> int:
+        """KV blocks that running requests own."""
+        return self.block_pool.num_blocks - self.block_pool.num_free_blocks
+
+    @property
     def has_unfinished_requests(self) -> bool:
         """Whether `schedule` has anything to do."""
         return bool(self._requests)
+
+    def list_block_ids(self, numbers: Collection[int]) -> list[int]:
+        """Blocks of the running requests with these arrival numbers; any thread may ask."""
+        running = self._running.copy()
+        return [block for request in running if request.arrival_number in numbers for block in request.block_table]
 
     def add_request(self, request: Request) -> None:
         """Queue a new request.
@@ -150,6 +164,8 @@ class Scheduler:
         Takes blocks from the pool and may preempt. Planning again without `update` gives the same tokens again.
         """
         self._is_consistent = False
+        self._preempted = []
+        self._held_up_by = None
         if self._limits.use_kv_cache:
             num_preemptions = self.num_preemptions
             decodes, prefilling = self._secure_blocks()
@@ -162,7 +178,13 @@ class Scheduler:
                 self._running, self._policy, self._limits, grow=self._grow, admit=self._admit
             )
         self._is_consistent = True
-        return StepPlan(tuple(scheduled), self.kv.list_copies())
+        return StepPlan(
+            tuple(scheduled),
+            self.kv.list_copies(),
+            preempted=tuple(self._preempted),
+            held_up_by=self._held_up_by,
+            decode_alone_s=self._budget.decode_alone_s,
+        )
 
     def update(self, plan: StepPlan, result: StepResult) -> list[tuple[Request, SampledToken]]:
         """Take over what a step computed; return the requests that gained a token, with that token.
@@ -253,14 +275,16 @@ class Scheduler:
         budget.start(len(decodes))
         grants: dict[Request, int] = {}
         num_left = self._limits.max_num_batched_tokens
+        cause = WaitCause.BUDGET if can_admit else WaitCause.MEMORY
         while num_left > 0:
-            can_admit = can_admit and len(self._running) < self._limits.max_num_seqs
+            if can_admit and len(self._running) >= self._limits.max_num_seqs:
+                can_admit, cause = False, WaitCause.SEATS
             turn = policy.next_turn(can_admit)
             if turn is None or budget.is_used_up:
                 break
             request = turn.request
             if request.status is RequestStatus.WAITING and not self._admit(request):
-                can_admit = policy.refuse(request)
+                can_admit, cause = policy.refuse(request), WaitCause.MEMORY
                 continue
             num_granted = grants.get(request, 0)
             start = request.num_computed_tokens + num_granted
@@ -272,6 +296,7 @@ class Scheduler:
             num_left -= num_tokens
             grants[request] = num_granted + num_tokens
             policy.grant(request, num_tokens, num_tokens == num_wanted)
+        self._held_up_by = cause if policy.num_waiting else None
         return grants
 
     def _admit(self, request: Request) -> bool:
@@ -309,6 +334,7 @@ class Scheduler:
         request.num_preemptions += 1
         self.num_preemptions += 1
         self._num_preempted_waiting += 1
+        self._preempted.append(request)
         self._policy.add_waiting(request)
 
     def _advance(self, request: Request, num_computed_tokens: int) -> None:

@@ -108,6 +108,13 @@ class StepBudget:
         """Whether the step has no room for a single prompt token at the start of a sequence."""
         return self.limit(0, 1) == 0
 
+    @property
+    def decode_alone_s(self) -> float | None:
+        """Seconds that the step's decodes would take without the prompt tokens beside them; None if not known."""
+        if self._num_decodes == 0 or self._num_tokens == 0 or not self._decode_steps:
+            return None
+        return statistics.median(self._decode_steps)
+
     def limit(self, depth: int, num_wanted: int) -> int:
         """Of `num_wanted` prompt tokens after `depth` earlier ones, how many fit into what is left of the step."""
         if self._left_s is None:

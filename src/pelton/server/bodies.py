@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from pelton.core.errors import MalformedRequestError, RequestTooLargeError
 from pelton.server.json_text import parse_json
+from pelton.server.sse import ClientGoneError
 from pelton.server.state import get_state
 
 # Parsing this much takes well under a millisecond; more goes to a worker thread.
@@ -43,7 +44,8 @@ Schema = TypeVar("Schema", bound=BaseModel)
 async def read_body(request: Request, schema: type[Schema]) -> Schema:
     """Read, parse and validate the body of a request.
 
-    Raises `RequestTooLargeError`, and `MalformedRequestError` naming the first field that is wrong or unknown.
+    Raises `RequestTooLargeError`, `MalformedRequestError` naming the first field that is wrong or unknown, and
+    `ClientGoneError` if the client closes the connection in the middle.
     """
     state = get_state(request)
     data = await _read_limited(request, state.options.max_body_bytes)
@@ -65,7 +67,7 @@ def validate_body(value: Mapping[str, object], schema: type[Schema]) -> Schema:
     try:
         return schema.model_validate(value)
     except ValidationError as error:
-        raise _make_error(error) from None
+        raise _make_error(error, value) from None
 
 
 async def _read_limited(request: Request, max_bytes: int) -> bytes:
@@ -74,18 +76,21 @@ async def _read_limited(request: Request, max_bytes: int) -> bytes:
         raise RequestTooLargeError(f"the body has {declared} bytes; allowed: at most {max_bytes}")
     parts: list[bytes] = []
     num_bytes = 0
-    async for part in request.stream():
-        num_bytes += len(part)
-        if num_bytes > max_bytes:
-            raise RequestTooLargeError(f"the body has more than {max_bytes} bytes, which is the limit")
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            num_bytes += len(part)
+            if num_bytes > max_bytes:
+                raise RequestTooLargeError(f"the body has more than {max_bytes} bytes, which is the limit")
+            parts.append(part)
+    except ClientDisconnect as error:
+        raise ClientGoneError from error
     return b"".join(parts)
 
 
-def _make_error(error: ValidationError) -> MalformedRequestError:
+def _make_error(error: ValidationError, body: object) -> MalformedRequestError:
     # Of a union every branch reports; the one that got deepest into the value is the one that was meant.
     first = max(error.errors(include_url=False, include_context=False), key=lambda e: len(e["loc"]))
-    field = format_location(first["loc"])
+    field = format_location(first["loc"], body)
     if first["type"] == "extra_forbidden":
         return MalformedRequestError(f"{field} is not a field this endpoint supports", field, "unknown_parameter")
     if first["type"] == "missing":
@@ -96,14 +101,23 @@ def _make_error(error: ValidationError) -> MalformedRequestError:
     return MalformedRequestError(f"{field} is {shown}; {_lower_first(message)}", field, "invalid_value")
 
 
-def format_location(location: tuple[int | str, ...]) -> str:
-    """The path of a field as one writes it: `messages[0].content`. Names of union branches are left out."""
+def format_location(location: tuple[int | str, ...], body: object) -> str:
+    """The path of a field as one writes it: `messages[0].content`. Names of union branches are left out.
+
+    A name that is a key of `body` at its place is a field, whatever it looks like.
+    """
     path = ""
+    value = body
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part not in _UNION_TAGS and "[" not in part and not part[:1].isupper():
-            path += f".{part}" if path else part
+            value = value[part] if isinstance(value, list) and part < len(value) else None
+            continue
+        is_key = isinstance(value, Mapping) and part in value
+        if is_key or (part not in _UNION_TAGS and "[" not in part and not part[:1].isupper()):
+            name = part if part.isprintable() and part.strip() else repr(part)
+            path += f".{name}" if path else name
+            value = value[part] if isinstance(value, Mapping) and is_key else None
     return path or "body"
 
 

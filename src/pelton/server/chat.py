@@ -64,6 +64,11 @@ class ChatGeneration:
         self._make_parser = make_parser
 
     @property
+    def prompt_token_ids(self) -> tuple[int, ...]:
+        """Token ids of the prompt; empty before the first delta."""
+        return self._generation.prompt_token_ids
+
+    @property
     def num_prompt_tokens(self) -> int:
         """Tokens of the prompt; 0 before the first delta."""
         return len(self._generation.prompt_token_ids)

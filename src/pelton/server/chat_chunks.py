@@ -6,6 +6,7 @@ Most chunks hold one token and there are thousands a second, so their constant p
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pelton.core.tools import ToolCall
@@ -99,9 +100,12 @@ class ChunkWriter:
         self._end = b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if head.include_usage else b"")
         self._end += b"}\n\n"
 
-    def write_role(self, index: int) -> bytes:
-        """The first chunk of choice `index`: who speaks."""
-        return self._start + str(index).encode() + b',"delta":{"role":"assistant","content":""' + self._end
+    def write_role(self, index: int, prompt_token_ids: Sequence[int]) -> bytes:
+        """The first chunk of choice `index`: who speaks, and the prompt's token ids if they were asked for."""
+        frame = self._start + str(index).encode() + b',"delta":{"role":"assistant","content":""' + self._end
+        if not self._head.return_token_ids:
+            return frame
+        return frame[: -len(b"}\n\n")] + b',"prompt_token_ids":' + dump_json(list(prompt_token_ids)) + b"}\n\n"
 
     def write(self, delta: ChatDelta) -> bytes:
         """The chunk of one delta, if it has anything to say; the request's last one ends with usage and timings."""
@@ -136,7 +140,7 @@ class ChunkWriter:
             entries = make_chat_logprobs(self._tokenizer, output.new_token_ids, output.logprobs)
             choice["logprobs"] = {"content": entries, "refusal": None}
         if delta.finish_reason is not None:
-            choice["stop_reason"] = output.stop_reason
+            choice |= {"stop_reason": output.stop_reason, "seed": output.seed}
         if self._head.return_token_ids:
             choice["token_ids"] = list(output.new_token_ids)
         chunk: Json = {**self._fields, "choices": [choice]}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pelton.server.answer_parser import NOTHING, AnswerDelta, AnswerParser, PlainParser
 from pelton.server.schema.chat import ChatCompletionRequest
-from pelton.text.reasoning import ReasoningSplitter, ReasoningStyle, detect_reasoning
+from pelton.text.reasoning import ReasoningSplitter, detect_reasoning
 from pelton.text.tool_calls.deltas import ContentDelta, Delta, ToolDelta
 from pelton.text.tool_calls.parser import ToolCallParser
 from pelton.text.tool_calls.registry import DEFAULT_STYLE, detect_style
@@ -77,7 +77,7 @@ def make_parser_maker(engine: AsyncEngine, body: ChatCompletionRequest) -> Parse
     template = engine.chat_template
     style = (detect_style(template) or DEFAULT_STYLE) if body.tools and body.tool_choice != "none" else None
     names = [tool.function.name for tool in body.tools or ()]
-    reasoning = None if template is None else _find_reasoning(template.source, body)
+    reasoning = None if template is None else detect_reasoning(template.source)
     if style is None and reasoning is None:
         return lambda prompt_end: PlainParser()
 
@@ -89,11 +89,3 @@ def make_parser_maker(engine: AsyncEngine, body: ChatCompletionRequest) -> Parse
         return ModelAnswerParser(splitter, calls, is_parallel=body.parallel_tool_calls is not False)
 
     return make
-
-
-def _find_reasoning(source: str, body: ChatCompletionRequest) -> ReasoningStyle | None:
-    # A structure holds from the first token on, so there are no thoughts to be found in such an answer.
-    is_free = body.response_format is None or body.response_format.type == "text"
-    if not is_free or body.structured_outputs is not None or body.tool_choice not in (None, "none", "auto"):
-        return None
-    return detect_reasoning(source)

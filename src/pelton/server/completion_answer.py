@@ -127,8 +127,11 @@ class CompletionWriter:
         self._offsets: dict[int, int] = {}
         self._last_outputs: list[RequestOutput] = []
 
-    def write(self, number: int, output: RequestOutput) -> bytes:
-        """The chunk of an output of prompt `number`; the last one of all prompts ends with usage and timings."""
+    def write(self, number: int, output: RequestOutput, prompt_token_ids: Sequence[int]) -> bytes:
+        """The chunk of an output of prompt `number`; the last one of all prompts ends with usage and timings.
+
+        The first one of each choice has `prompt_token_ids` if ids were asked for.
+        """
         index = number * self._shape.num_choices + output.index
         is_first = index not in self._offsets
         start = self._prompt_texts[number] if is_first and self._shape.echo else ""
@@ -145,9 +148,11 @@ class CompletionWriter:
                 self._tokenizer, output.new_token_ids, output.logprobs, offset
             )
         if output.finish_reason is not None:
-            choice["stop_reason"] = output.stop_reason
+            choice |= {"stop_reason": output.stop_reason, "seed": output.seed}
         if self._head.return_token_ids:
             choice["token_ids"] = list(output.new_token_ids)
+            if is_first:
+                choice["prompt_token_ids"] = list(prompt_token_ids)
         return self._finish({**self._fields, "choices": [choice]})
 
     def _finish(self, chunk: Json) -> bytes:

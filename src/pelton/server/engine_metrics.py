@@ -43,9 +43,9 @@ class EngineCollector(Collector):
         python_s = max(0.0, stats.busy_s - stats.model_s - stats.sample_s)
         yield self._labelled_counter(
             "step_seconds",
-            "Seconds spent in steps: the model, sampling, and everything around them.",
+            "Seconds spent in steps: the model for prompts and for decodes, sampling, and everything around them.",
             "part",
-            {"model": stats.model_s, "sample": stats.sample_s, "python": python_s},
+            {"prefill": stats.prefill_s, "decode": stats.decode_s, "sample": stats.sample_s, "python": python_s},
         )
 
     def _collect_scheduler(self, stats: SchedulerStats) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
 """`Gate`: what happens to every request before and after its route: id, origin, key, log line.
 
-A plain ASGI middleware around the whole application, so that no route can be forgotten. It knows no route but the
-two that need no key.
+A plain ASGI middleware around the whole application, so that no route can be forgotten. It knows no route but
+those that need no key.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from pelton.core.errors import (
     RateLimitError,
     ServerClosingError,
 )
+from pelton.core.trace import RequestTrace
 from pelton.server.auth import Caller
 from pelton.server.error_responses import make_error_response
+from pelton.server.ids import RequestIds
 from pelton.server.request_log import LogFields
 from pelton.server.sse import CLIENT_GONE_STATUS
 from pelton.server.state import ServerState
 
-OPEN_PATHS = ("/health", "/ready")
+OPEN_PATHS = ("/health", "/ready", "/")
+OPEN_PREFIX = "/web/"  # files of the page, the same for everybody
+# What an open page asks for several times a second; only what goes wrong is logged.
+_POLLED = ("/v1/engine", "/v1/kv_cache", "/v1/steps", "/v1/requests")
 _MAX_REQUEST_ID_LENGTH = 128
 
 
@@ -64,7 +69,7 @@ class Gate:
     def _admit(self, scope: Scope) -> Caller:
         headers = Headers(scope=scope)
         self._check_origin(headers)
-        if scope["path"] in OPEN_PATHS:
+        if scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX):
             return Caller("")
         caller = self._state.keys.find_caller(headers)
         if caller is None:
@@ -91,7 +96,7 @@ class Gate:
         allowed = self._state.options.cors_origins
         if origin is None or "*" in allowed or origin in allowed:
             return
-        if urlsplit(origin).netloc != headers.get("host"):
+        if _get_host(origin) != headers.get("host"):
             raise ForbiddenOriginError(f"origin {origin!r} is not allowed; --cors-origins allows one")
 
 
@@ -104,10 +109,11 @@ class _Record:
         self._status: int | None = None
         self._first_byte_s: float | None = None
         self._scope = scope
-        self._request_id = _get_request_id(scope, state)
+        ids = RequestIds(state.ids.make())
+        self._request_id = _get_sent_id(scope) or ids.make("req-")
         self._fields: LogFields = {}
         scope.setdefault("state", {})
-        scope["state"] |= {"request_id": self._request_id, "log_fields": self._fields}
+        scope["state"] |= {"request_id": self._request_id, "ids": ids, "log_fields": self._fields}
 
     @property
     def has_started(self) -> bool:
@@ -128,9 +134,13 @@ class _Record:
 
     def finish(self) -> None:
         """Write the log line, and the span where there is a tracer."""
+        if self._status in (200, 304) and self._is_polled():
+            return
         end_s = time.perf_counter()
         caller = self._scope["state"].get("caller")
-        is_gone = self._fields.pop("client_gone", False) or self._status is None
+        is_gone = self._fields.pop("client_gone", False) or self._status is None or self._status == CLIENT_GONE_STATUS
+        if is_gone:
+            self._state.metrics.count_error(CLIENT_GONE_STATUS, "client_gone")
         fields = {
             "request_id": self._request_id,
             "method": self._scope["method"],
@@ -146,15 +156,32 @@ class _Record:
         if self._state.tracer is not None:
             traceparent = Headers(scope=self._scope).get("traceparent")
             name = f"{self._scope['method']} {self._scope['path']}"
-            self._state.tracer.record(name, end_s - self._start_s, traceparent, fields)
+            self._state.tracer.record(name, (self._start_s, end_s), traceparent, fields, self._list_generations())
+
+    def _list_generations(self) -> list[RequestTrace]:
+        generations = self._fields.get("generations", [])
+        assert isinstance(generations, list)
+        found = (self._state.engine.traces.find_request(entry["request_id"]) for entry in generations)
+        return [trace for trace in found if trace is not None]
+
+    def _is_polled(self) -> bool:
+        path: str = self._scope["path"]
+        return self._scope["method"] == "GET" and path.startswith((*_POLLED, OPEN_PREFIX))
 
 
 def _round_ms(time_s: float | None, start_s: float) -> float | None:
     return None if time_s is None else round((time_s - start_s) * 1e3, 3)
 
 
-def _get_request_id(scope: Scope, state: ServerState) -> str:
+def _get_host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # brackets that hold no address
+        return None
+
+
+def _get_sent_id(scope: Scope) -> str | None:
     sent = Headers(scope=scope).get("x-request-id", "")
     if sent.isascii() and sent.isprintable() and 0 < len(sent) <= _MAX_REQUEST_ID_LENGTH:
         return sent
-    return f"req-{state.ids.make()}"
+    return None

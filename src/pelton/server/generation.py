@@ -32,7 +32,7 @@ from pelton.core.tools import Tool, ToolChoice
 from pelton.engine.output_stream import OutputStream
 from pelton.server.errors import rename_parameter
 from pelton.server.live_requests import LiveRequest
-from pelton.server.state import ServerState, get_caller, get_log_fields, get_state
+from pelton.server.state import ServerState, get_caller, get_ids, get_log_fields, get_request_id, get_state
 from pelton.server.tools import offer_tools
 
 Message = Mapping[str, object]
@@ -76,13 +76,14 @@ class Generation:
         self._num_unseen_gaps = 0
         check_limits(self._state, ask)
         self._live = LiveRequest(
-            request_id=f"gen-{self._state.ids.make()}",
+            request_id=_name_generation(request, self._state),
             route=request.scope["path"],
             caller=self._caller.name,
             is_stream=ask.is_stream,
             num_choices=ask.params.n,
             arrival_s=time.perf_counter(),
             cut=self._cut,
+            http_request_id=get_request_id(request),
         )
 
     async def collect(self) -> GenerationResult:
@@ -149,13 +150,14 @@ class Generation:
         """Let the engine check and queue the request."""
         try:
             await stream.start()
+            num_tokens, limit = len(stream.prompt_token_ids), self._state.options.max_prompt_tokens
+            if limit is not None and num_tokens > limit:
+                name = "prompt" if self._ask.messages is None else "messages"
+                raise InvalidParameterError(name, num_tokens, f"at most {limit}", "number of tokens")
         except InvalidParameterError as error:
             raise rename_parameter(error, self._ask.field_names) from error
         self.prompt_token_ids = stream.prompt_token_ids
-        num_tokens = self._live.num_prompt_tokens = len(stream.prompt_token_ids)
-        limit = self._state.options.max_prompt_tokens
-        if limit is not None and num_tokens > limit:
-            raise InvalidParameterError("number of prompt tokens", num_tokens, f"at most {limit}")
+        self._live.num_prompt_tokens = num_tokens
 
     def _cut(self) -> None:
         self._is_cut = True
@@ -177,12 +179,15 @@ class Generation:
     def _finish(self, result: GenerationResult | None) -> None:
         state, live = self._state, self._live
         if result is None:
-            state.metrics.count_abort(live.num_choices)
+            if live.num_prompt_tokens is not None:  # else it was refused, and no choice has begun
+                state.metrics.count_abort(live.num_choices)
             state.limiter.charge_tokens(self._caller.name, (live.num_prompt_tokens or 0) + live.num_output_tokens)
             entry: dict[str, object] = {"request_id": live.request_id, "output_tokens": live.num_output_tokens}
         else:
             state.metrics.observe_result(result, self._ask.params.max_tokens)
             state.metrics.observe_gaps(self._num_unseen_gaps, result.timings.itl_ms.mean / 1e3)
+            trace = state.engine.traces.find_request(live.request_id)
+            state.metrics.observe_waits(() if trace is None else trace.waits)
             usage = result.usage
             state.limiter.charge_tokens(self._caller.name, usage.prompt_tokens + usage.completion_tokens)
             entry = {
@@ -198,6 +203,15 @@ class Generation:
         generations = self._log_fields.setdefault("generations", [])
         assert isinstance(generations, list)
         generations.append(entry)
+
+
+def _name_generation(request: Request, state: ServerState) -> str:
+    """A new id, under which the request's trace is kept; the client's own name for the request leads to the first."""
+    ids, name = get_ids(request), get_request_id(request)
+    generation_id = ids.make_generation_id()
+    if generation_id == ids.make("gen-") and name != ids.make("req-"):
+        state.names.add(name, generation_id)
+    return generation_id
 
 
 def _make_error(output: RequestOutput) -> Exception:

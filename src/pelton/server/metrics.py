@@ -6,9 +6,12 @@ when somebody asks (`engine_metrics.py`). Each server has its own registry.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from pelton.core.outputs import GenerationResult
+from pelton.core.trace import Wait
 
 # vLLM's buckets with finer ones below: a small model answers in milliseconds.
 TTFT_BUCKETS = (
@@ -72,8 +75,17 @@ class ServerMetrics:
             ("model_name", "finished_reason"),
             registry=self.registry,
         )
+        self._waits = Counter(
+            "pelton:request_wait_seconds",
+            "Seconds that finished requests waited, by cause.",
+            ("model_name", "cause"),
+            registry=self.registry,
+        )
         self._errors = Counter(
-            "pelton:http_errors", "Requests answered with an error.", ("status", "code"), registry=self.registry
+            "pelton:http_errors",
+            "Requests answered with an error, or given up by their client (499).",
+            ("status", "code"),
+            registry=self.registry,
         )
 
     def count_error(self, status: int, code: str | None) -> None:
@@ -94,6 +106,11 @@ class ServerMetrics:
         """Note `num_gaps` gaps between tokens, each of `gap_s`."""
         for _ in range(num_gaps):
             self._itl.observe(gap_s)
+
+    def observe_waits(self, waits: Iterable[Wait]) -> None:
+        """Note what a finished request waited for."""
+        for wait in waits:
+            self._waits.labels(self.model_name, wait.cause.value).inc(wait.end_s - wait.start_s)
 
     def observe_result(self, result: GenerationResult, max_tokens: int | None) -> None:
         """Note a finished request."""

@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 
 from pelton.core.token_constraint import TokenConstraint
 from pelton.structure.vocabulary import TokenSource
-from pelton.text.reasoning import ReasoningStyle
+from pelton.text.reasoning import ReasoningStart
 
 
 class ReasoningGate:
     """Allows anything but end tokens until the thoughts are closed, then what `inner` allows.
 
-    `is_open`: the prompt has opened the thoughts. Otherwise the first token decides: the opening marker (if it is one
-    token of its own) or the beginning of what `inner` wants.
+    If the prompt has not opened the thoughts, the first token decides: the opening marker (if it is one token of its
+    own) or the beginning of what `inner` wants.
     """
 
-    def __init__(self, inner: TokenConstraint, tokenizer: TokenSource, style: ReasoningStyle, *, is_open: bool) -> None:
+    def __init__(self, inner: TokenConstraint, tokenizer: TokenSource, start: ReasoningStart) -> None:
         self._inner = inner
         self._tokenizer = tokenizer
-        self._end = style.end.encode()
-        self._is_thinking = is_open
-        ids = tokenizer.encode(style.start, add_special=False, parse_special=True)
-        self._start_id = ids[0] if len(ids) == 1 and not is_open else None
+        self._end = start.style.end.encode()
+        self._is_thinking = start.is_open
+        ids = tokenizer.encode(start.style.start, add_special=False, parse_special=True)
+        self._start_id = ids[0] if len(ids) == 1 and not start.is_open else None
         self._tail = b""
 
     @property

@@ -1,7 +1,8 @@
 """`ReasoningSplitter`: an answer that begins with thoughts, as two streams of text: the thoughts, and what follows.
 
 Thoughts stand between two markers at the very beginning of an answer; some chat templates write the first marker into
-the prompt. It must not know tokens. Start at the class; `detect_reasoning` finds a model's markers.
+the prompt. It must not know tokens. Start at the class; `detect_reasoning` finds a model's markers, and
+`find_reasoning` whether a prompt has opened the thoughts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,25 @@ REASONING_STYLES = (THINK, BRACKETS)
 def detect_reasoning(template_source: str) -> ReasoningStyle | None:
     """Return the markers that a chat template knows, None if it knows none."""
     return next((style for style in REASONING_STYLES if style.end in template_source), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningStart:
+    """How an answer may begin with thoughts. `is_open`: the prompt has written the first marker."""
+
+    style: ReasoningStyle
+    is_open: bool
+
+
+def find_reasoning(template_source: str, prompt: str) -> ReasoningStart | None:
+    """Return how an answer to a prompt of this template may begin with thoughts.
+
+    None if the model knows none, or if the prompt has closed them already, which is how templates turn them off.
+    """
+    style = detect_reasoning(template_source)
+    if style is None or prompt.rstrip(_SPACE).endswith(style.end):
+        return None
+    return ReasoningStart(style, style.is_open_after(prompt))
 
 
 class ReasoningSplitter:

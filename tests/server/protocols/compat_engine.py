@@ -5,7 +5,7 @@ The tokenizer has one token per byte, so prompts can be read back from their ids
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from live_server import LiveServer
 from scripted import TEMPLATE, make_engine
@@ -22,11 +22,15 @@ HELLO = (*"Hello, wörld!".encode(), END_OF_TURN)
 
 
 class Recorder:
-    """Chooses the tokens of `script`; keeps what the engine was asked. Raises at output token `fail_at`."""
+    """Chooses the tokens of `script`; keeps what the engine was asked. Raises at output token `fail_at`.
+
+    `before_failing(num_tokens)` is called first, with the number of tokens before that one.
+    """
 
     def __init__(self, script: Sequence[int], fail_at: int | None = None) -> None:
         self.script = script
         self.fail_at = fail_at
+        self.before_failing: Callable[[int], None] = lambda num_tokens: None
         self.requests: list[Request] = []
 
     def __call__(self, request: Request) -> int:
@@ -34,6 +38,7 @@ class Recorder:
         if position == 0:
             self.requests.append(request)
         if position == self.fail_at:
+            self.before_failing(position)
             raise RuntimeError("the script ends here")
         return self.script[position]
 

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from compat_engine import HELLO, TINY_OPTIONS, CompatServer, LiveServer
+from live_server import wait_until
 from random_gguf import RandomLlama, write_gguf
 
 from pelton.engine.async_engine import AsyncEngine
@@ -38,7 +39,12 @@ def guarded() -> Iterator[CompatServer]:
 def broken() -> Iterator[CompatServer]:
     """A server whose model raises at the fourth token, when the ones before have been sent."""
     server = CompatServer(HELLO, fail_at=3)
-    server.engine.runner.step_s = 0.03
+
+    def wait_for_reader(num_tokens: int) -> None:
+        what = f"the route to have {num_tokens} tokens"
+        wait_until(lambda: any(live.num_output_tokens == num_tokens for live in server.state.live), what)
+
+    server.recorder.before_failing = wait_for_reader
     yield from _run(server)
 
 

@@ -35,7 +35,7 @@ COMMON = {"model", "stream", "stream_options", "priority", "cache_salt", "contai
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.split()[2].removeprefix("http://127.0.0.1:8000"))
 def test_every_example_runs(hello: CompatServer, example: str) -> None:
     command = example.replace("http://127.0.0.1:8000", hello.url).replace('"model": "pelton"', '"model": "tiny"')
-    done = subprocess.run([*shlex.split(command), "--fail-with-body"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([*shlex.split(command), "--fail-with-body"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
     assert done.stdout
 

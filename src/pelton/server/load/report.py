@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pelton.engine.latency import get_percentile
+from pelton.core.percentile import get_percentile
 from pelton.server.load.client import RequestTrace
 from pelton.server.load.options import LoadOptions
 from pelton.server.load.run import LoadTraces

@@ -10,6 +10,8 @@ ROUTE_MODULES = (
     "pelton.server.routes.chat_completions",
     "pelton.server.routes.completions",
     "pelton.server.routes.embeddings",
+    "pelton.server.routes.engine_info",
+    "pelton.server.routes.explain",
     "pelton.server.routes.messages",
     "pelton.server.routes.models",
     "pelton.server.routes.ollama",
@@ -17,4 +19,6 @@ ROUTE_MODULES = (
     "pelton.server.routes.responses",
     "pelton.server.routes.tgi",
     "pelton.server.routes.tokens",
+    "pelton.server.routes.traces",
+    "pelton.web.page",
 )

@@ -18,7 +18,7 @@ from pelton.server.chat_request import make_chat_ask
 from pelton.server.generation import check_model
 from pelton.server.schema.chat import ChatCompletionRequest, check_stream_options
 from pelton.server.sse import DONE_FRAME, EventStream, run_until_disconnect, start_stream
-from pelton.server.state import get_log_fields, get_state
+from pelton.server.state import get_ids, get_log_fields, get_state
 
 router = APIRouter(tags=["openai"])
 _EXAMPLE = {"messages": [{"role": "user", "content": "How does inference work?"}], "max_tokens": 64}
@@ -37,7 +37,7 @@ async def create_chat_completion(request: Request) -> Response:
     if body.user is not None or body.metadata is not None:
         get_log_fields(request).update({"user": body.user, "metadata": body.metadata})
     head = AnswerHead(
-        id=f"chatcmpl-{state.ids.make()}",
+        id=get_ids(request).make("chatcmpl-"),
         created=int(time.time()),
         model=check_model(state, body.model),
         system_fingerprint=get_system_fingerprint(state.engine),
@@ -62,7 +62,7 @@ async def _write_frames(chat: ChatGeneration, writer: ChunkWriter) -> AsyncGener
             frame = writer.write(delta)
             if delta.index not in known:
                 known.add(delta.index)
-                frame = writer.write_role(delta.index) + frame
+                frame = writer.write_role(delta.index, chat.prompt_token_ids) + frame
             if frame:
                 yield frame
         yield DONE_FRAME

@@ -20,8 +20,8 @@ from pelton.server.schema.chat import check_stream_options
 from pelton.server.schema.completions import CompletionRequest
 from pelton.server.schema.sampling import check_stop, make_sampling_params
 from pelton.server.sse import DONE_FRAME, EventStream, run_until_disconnect, start_stream
-from pelton.server.state import get_log_fields, get_state
-from pelton.server.structures import get_structure_field, make_structure
+from pelton.server.state import get_ids, get_log_fields, get_state
+from pelton.server.structures import get_structure_names, make_structure
 from pelton.text.tokenizer import Tokenizer
 
 router = APIRouter(tags=["openai"])
@@ -43,7 +43,7 @@ async def create_completion(request: Request) -> Response:
     if body.user is not None:
         get_log_fields(request)["user"] = body.user
     head = AnswerHead(
-        id=f"cmpl-{state.ids.make()}",
+        id=get_ids(request).make("cmpl-"),
         created=int(time.time()),
         model=check_model(state, body.model),
         system_fingerprint=get_system_fingerprint(state.engine),
@@ -90,7 +90,7 @@ def make_asks(body: CompletionRequest, prompts: Sequence[Prompt], options: Serve
         raise InvalidParameterError("logprobs", body.logprobs, "null in a stream with echo")
     if body.stream and body.prompt_logprobs is not None:
         raise InvalidParameterError("prompt_logprobs", body.prompt_logprobs, "null in a stream")
-    structure_names = {"structure": get_structure_field(body.structured_outputs)}
+    structure_names = get_structure_names(body.structured_outputs)
     needs_prompt = body.echo and body.logprobs is not None and body.prompt_logprobs is None
     params = make_sampling_params(
         body,
@@ -125,7 +125,7 @@ async def _write_frames(generations: Sequence[Generation], writer: CompletionWri
     outputs = merge_outputs(generations)
     try:
         async for number, output in outputs:
-            frame = writer.write(number, output)
+            frame = writer.write(number, output, generations[number].prompt_token_ids)
             if frame:
                 yield frame
         yield DONE_FRAME

@@ -22,7 +22,7 @@ from pelton.server.generation import Ask, check_model
 from pelton.server.schema.anthropic import CountTokensRequest, MessagesRequest
 from pelton.server.schema.chat import ChatCompletionRequest
 from pelton.server.sse import EventStream, run_until_disconnect, start_stream
-from pelton.server.state import ServerState, get_log_fields, get_state
+from pelton.server.state import ServerState, get_ids, get_log_fields, get_state
 
 router = APIRouter(tags=["anthropic"])
 _MESSAGES = [{"role": "user", "content": "How does inference work?"}]
@@ -56,7 +56,7 @@ async def create_message(request: Request) -> Response:
     if body.metadata is not None:
         get_log_fields(request)["user"] = body.metadata.user_id
     model = check_model(state, body.model)
-    writer = MessageWriter(f"msg_{state.ids.make()}", model)
+    writer = MessageWriter(get_ids(request).make("msg_"), model)
     values = {"max_tokens": body.max_tokens, "stop": body.stop_sequences, "stream": body.stream}
     chat_body, ask = _make_ask(state, body, values)
     chat = ChatGeneration(request, ask, make_parser_maker(state.engine, chat_body))

@@ -1,4 +1,4 @@
-"""Routes for those who run the server: /health, /ready, /metrics, /v1/requests."""
+"""Routes for those who run the server: /health, /ready, /metrics."""
 
 from __future__ import annotations
 
@@ -41,10 +41,3 @@ async def get_ready(request: Request) -> JsonAnswer:
 async def get_metrics(request: Request) -> Response:
     """All metrics in Prometheus' text format."""
     return Response(get_state(request).metrics.render(), media_type=CONTENT_TYPE_LATEST)
-
-
-@router.get("/v1/requests", operation_id="list_requests", summary="Requests in progress")
-async def list_requests(request: Request) -> JsonAnswer:
-    """The live table: what each request waits for or has done."""
-    state = get_state(request)
-    return JsonAnswer({"object": "list", "data": [live.describe() for live in state.live]})

@@ -21,7 +21,7 @@ from pelton.server.response_events import ResponseHead, ResponseWriter
 from pelton.server.schema.chat import ChatCompletionRequest
 from pelton.server.schema.responses import ResponsesRequest
 from pelton.server.sse import EventStream, run_until_disconnect, start_stream
-from pelton.server.state import ServerState, get_log_fields, get_state
+from pelton.server.state import ServerState, get_ids, get_log_fields, get_state
 
 router = APIRouter(tags=["openai"])
 _EXAMPLE: dict[str, object] = {"input": "How does inference work?", "max_output_tokens": 64}
@@ -46,7 +46,7 @@ async def create_response(request: Request) -> Response:
     state = get_state(request)
     body = await read_body(request, ResponsesRequest)
     _note_user(request, body)
-    head = _make_head(state, body)
+    head = _make_head(state, body, get_ids(request).make("resp_"))
     chat_body = _make_chat_request(body)
     ask = make_foreign_ask(chat_body, state.options, _NAMES)
     chat = ChatGeneration(request, ask, make_parser_maker(state.engine, chat_body))
@@ -67,7 +67,7 @@ def _note_user(request: Request, body: ResponsesRequest) -> None:
     get_log_fields(request).update({name: getattr(body, name) for name in names if getattr(body, name) is not None})
 
 
-def _make_head(state: ServerState, body: ResponsesRequest) -> ResponseHead:
+def _make_head(state: ServerState, body: ResponsesRequest, response_id: str) -> ResponseHead:
     shown = body.model_dump(by_alias=True, exclude_none=True, include={"tools", "tool_choice", "text"})
     settings = {
         "instructions": body.instructions,
@@ -88,7 +88,7 @@ def _make_head(state: ServerState, body: ResponsesRequest) -> ResponseHead:
         "user": body.user,
     }
     return ResponseHead(
-        id=f"resp_{state.ids.make()}",
+        id=response_id,
         created=int(time.time()),
         model=check_model(state, body.model),
         settings=settings,

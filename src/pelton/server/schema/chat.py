@@ -123,7 +123,9 @@ class ChatCompletionRequest(StrictModel):
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: Json | None = Field(None, description="Variables for the chat template.")
     include_reasoning: bool | None = Field(None, description="False leaves the reasoning out of the answer.")
-    return_token_ids: bool | None = Field(None, description="Report prompt_token_ids and token_ids.")
+    return_token_ids: bool | None = Field(
+        None, description="Report prompt_token_ids (in a stream: once, first) and token_ids."
+    )
     priority: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="Lower runs sooner.")
     cache_salt: str | None = Field(None, max_length=256, description="Prefixes are shared within one salt only.")
     user: str | None = Field(None, max_length=512, description="Goes into the request log.")

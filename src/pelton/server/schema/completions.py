@@ -51,7 +51,9 @@ class CompletionRequest(StrictModel):
     suffix: Literal[""] | None = Field(None, description="Text after the completion is not supported.")
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
-    return_token_ids: bool | None = Field(None, description="Report prompt_token_ids and token_ids.")
+    return_token_ids: bool | None = Field(
+        None, description="Report prompt_token_ids (in a stream: once, first) and token_ids."
+    )
     priority: int | None = Field(None, ge=-(2**31), le=2**31 - 1, description="Lower runs sooner.")
     cache_salt: str | None = Field(None, max_length=256, description="Prefixes are shared within one salt only.")
     user: str | None = Field(None, max_length=512, description="Goes into the request log.")

@@ -46,22 +46,20 @@ def prepare_chat(
     messages: Sequence[Message],
     tools: Sequence[Tool] = (),
     choice: ToolChoice | None = None,
-    style: ToolStyle | None = None,
 ) -> PreparedChat:
     """Return messages and tools as the template takes them. Tools are not offered if `choice` is `none`.
 
-    `style` overrules the style found in the template; where that is another one, tools are offered by our own prompt.
     Raises `InvalidParameterError` for `tool_calls` that are none; other faults of messages are found by `render`.
     """
     is_offered = bool(tools) and (choice is None or choice.mode != "none")
     copies = [_copy_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
-    known = detect_style(template)
-    if known is not None and style in (None, known):
-        return PreparedChat(copies, [tool.to_dict() for tool in tools] if is_offered else None, known)
+    style = detect_style(template)
+    if style is not None:
+        return PreparedChat(copies, [tool.to_dict() for tool in tools] if is_offered else None, style)
     written = _write_calls(copies)
     if is_offered:
         _add_tool_prompt(template, written, tools)
-    return PreparedChat(written, None, style or DEFAULT_STYLE)
+    return PreparedChat(written, None, DEFAULT_STYLE)
 
 
 def _copy_message(message: Message, name: str) -> dict[str, object]:

@@ -1,11 +1,10 @@
 """The styles of tool calls, and which one a model writes. A new style is a file and a line here.
 
-Entry points: `get_style`, `detect_style`.
+Entry point: `detect_style`.
 """
 
 from __future__ import annotations
 
-from pelton.core.errors import InvalidParameterError
 from pelton.text.chat_template import ChatTemplate
 from pelton.text.tool_calls.hermes import HERMES
 from pelton.text.tool_calls.llama3 import LLAMA3
@@ -14,13 +13,6 @@ from pelton.text.tool_calls.style import ToolStyle
 
 STYLES = {style.name: style for style in (HERMES, MISTRAL, LLAMA3)}
 DEFAULT_STYLE = HERMES
-
-
-def get_style(name: str) -> ToolStyle:
-    """Return the style of this name; raise `InvalidParameterError` for none."""
-    if name not in STYLES:
-        raise InvalidParameterError("tool_style", name, "one of " + ", ".join(STYLES))
-    return STYLES[name]
 
 
 def detect_style(template: ChatTemplate | None) -> ToolStyle | None:

@@ -1,0 +1,147 @@
+"""What `/v1/engine` says: the model, the machine, the KV cache and counters, as JSON. Start at `EngineFacts.describe`.
+
+Limits of the machine are looked up where `pelton plan` keeps them; a server measures nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING
+
+from pelton.core.config import EngineConfig, read_environment
+from pelton.core.errors import PeltonError
+from pelton.engine.stats import EngineStats
+from pelton.insight.cost_model import count_weight_bytes
+from pelton.insight.model_source import make_shape, open_model
+from pelton.insight.this_machine import StoredLimits, find_stored_limits
+from pelton.scheduling.stats import SchedulerStats
+
+if TYPE_CHECKING:
+    from pelton.engine.async_engine import AsyncEngine
+
+Json = dict[str, object]
+# `pelton plan` may measure while the server runs; looking costs a small file.
+_LOOK_AGAIN_S = 10.0
+_OPTIONS = ("max_num_seqs", "max_step_ms", "scheduling_policy", "prefill_chunk", "use_prefix_cache", "use_kv_cache")
+
+
+class EngineFacts:
+    """Facts of one engine. What does not change is read once; two threads at the same time read it twice."""
+
+    def __init__(self) -> None:
+        self._model: Json | None = None
+        self._limits: StoredLimits | None = None
+        self._looked_s: float | None = None
+
+    def describe(self, engine: AsyncEngine) -> Json:
+        """The whole answer, with the counters of this moment. Reads files the first time."""
+        facts, stats = engine.runner_facts, engine.stats()
+        return {
+            "model": self._describe_model(engine),
+            "isa": engine.isa,
+            "threads": facts.num_threads,
+            "context_length": engine.context_length,
+            "kv_cache": {
+                "dtype": engine.config.kv_cache_dtype,
+                "block_size": facts.block_size,
+                "num_blocks": facts.num_blocks,
+                "bytes_per_token": facts.kv_bytes_per_block / facts.block_size,
+                "tokens": facts.num_blocks * facts.block_size,
+                **_count_blocks(facts.num_blocks, stats.scheduler),
+            },
+            "queue": _describe_queue(stats.scheduler),
+            "prefix_cache": _describe_prefix_cache(stats.scheduler),
+            "machine": self._describe_machine(engine.isa, facts.num_threads),
+            "counters": _describe_counters(stats),
+            "plan": None,
+            "options": _describe_options(engine.config),
+        }
+
+    def _describe_model(self, engine: AsyncEngine) -> Json:
+        if self._model is not None:
+            return self._model
+        config = engine.model_config
+        shape = make_shape(config)
+        model: Json = {
+            "name": config.name,
+            "type": config.model_type,
+            "layers": config.num_layers,
+            "hidden": config.hidden_size,
+            "heads": config.num_heads,
+            "kv_heads": config.num_kv_heads,
+            "head_dim": config.head_dim,
+            "vocab": config.vocab_size,
+            "parameters": shape.count_parameters(),
+            "weight_bytes": None,
+            "formats": None,
+        }
+        if engine.model_path is not None:
+            try:
+                formats = open_model(str(engine.model_path), read_environment().cache_dir).formats
+                model |= {"weight_bytes": count_weight_bytes(shape, formats), "formats": formats.describe()}
+            except PeltonError:
+                pass  # the file has gone or changed since it was loaded
+        self._model = model
+        return model
+
+    def _describe_machine(self, isa: str, num_threads: int) -> Json | None:
+        now_s = time.monotonic()
+        if self._limits is None and (self._looked_s is None or now_s > self._looked_s + _LOOK_AGAIN_S):
+            self._looked_s = now_s
+            self._limits = find_stored_limits(isa, num_threads)
+        if self._limits is None:
+            return None
+        limits = self._limits.limits
+        return {
+            "title": self._limits.title,
+            "read_gb_per_s": limits.read_bytes_per_s.best / 1e9,
+            "int8_gop_per_s": limits.int8_ops_per_s.best / 1e9,
+            "f32_gop_per_s": limits.f32_ops_per_s.best / 1e9,
+        }
+
+
+def _count_blocks(num_blocks: int, stats: SchedulerStats | None) -> Json:
+    if stats is None:
+        return {"used": 0, "cached": 0, "free": num_blocks}
+    num_used = round(stats.kv_usage * num_blocks)
+    num_cached = stats.num_cached_blocks
+    return {"used": num_used, "cached": num_cached, "free": num_blocks - num_used - num_cached}
+
+
+def _describe_queue(stats: SchedulerStats | None) -> Json:
+    if stats is None:
+        return {"running": 0, "waiting": 0, "by_reason": {}}
+    return {
+        "running": stats.num_running,
+        "waiting": stats.num_waiting,
+        "by_reason": dict(stats.num_waiting_by_reason),
+    }
+
+
+def _describe_prefix_cache(stats: SchedulerStats | None) -> Json:
+    if stats is None:
+        return {"query_tokens": 0, "hit_tokens": 0, "misses": {}}
+    cache = stats.prefix_cache
+    return {
+        "query_tokens": cache.num_query_tokens,
+        "hit_tokens": cache.num_hit_tokens,
+        "misses": dict(cache.num_misses),
+    }
+
+
+def _describe_counters(stats: EngineStats) -> Json:
+    return {
+        "steps": stats.num_steps,
+        "preemptions": 0 if stats.scheduler is None else stats.scheduler.num_preemptions,
+        "new_tokens": stats.num_new_tokens,
+        "prefill_s": stats.prefill_s,
+        "decode_s": max(stats.model_s - stats.prefill_s, 0.0),
+        "sample_s": stats.sample_s,
+        "python_s": max(stats.busy_s - stats.model_s - stats.sample_s, 0.0),
+    }
+
+
+def _describe_options(config: EngineConfig) -> Json:
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: values[name] for name in _OPTIONS}
