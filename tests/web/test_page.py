@@ -76,7 +76,8 @@ def test_a_request_in_the_queue_shows_why_it_waits(serve, open_page) -> None:
     page = open_page(server)
     body = {"prompt": "first", "stream": True, "max_tokens": 90_000}
     with server.client.stream("POST", "/v1/completions", json=body) as stream:
-        next(stream.iter_lines())
+        lines = stream.iter_lines()
+        next(lines)
         page.fill("#max_tokens", "3")
         page.fill("#prompt", "second")
         page.press("#prompt", "Enter")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright (pip install pelton[dev])")
-from live_server import LiveServer
+from live_server import LiveServer, wait_until
 from playwright.sync_api import expect
 from scripted import make_engine, say
 
@@ -92,23 +92,26 @@ def test_charts_are_drawn_and_drawn_anew_in_another_theme(server, open_page, ask
     page = open_page(server, "Canvas2D")  # reading pixels, which only this test does, has a warning
     ask(page, "Hi")
     expect(page.locator("#times .caption")).to_contain_text("As the engine saw it")
-    # How many pixels of a canvas are not see-through, and the sum of their colours.
-    sums = """() => [...document.querySelectorAll('canvas')].map((canvas) => {
+    before = [read_pixels(canvas) for canvas in page.locator("canvas").all()]
+    assert len(before) == 4
+    page.emulate_media(color_scheme="dark")
+    for canvas, (_, light) in zip(page.locator("canvas").all(), before, strict=True):
+        wait_until(lambda canvas=canvas, light=light: read_pixels(canvas)[1] != light, "other colours")
+
+
+def read_pixels(canvas) -> tuple[int, int]:
+    """Pixels of a canvas that are not see-through, at least 300, and the sum of their colours."""
+    canvas.scroll_into_view_if_needed()
+    count_pixels = """(canvas) => {
       const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
       let count = 0, sum = 0;
       for (let i = 0; i < data.length; i += 4) {
         if (data[i + 3] > 0) { count++; sum += data[i] + data[i + 1] + data[i + 2]; }
       }
       return [count, sum];
-    })"""
-    page.wait_for_timeout(300)
-    before = page.evaluate(sums)
-    assert len(before) == 4
-    assert all(count > 500 for count, _ in before)
-    page.emulate_media(color_scheme="dark")
-    page.wait_for_timeout(300)
-    after = page.evaluate(sums)
-    assert all(old != new for old, new in zip(before, after, strict=True))
+    }"""
+    wait_until(lambda: canvas.evaluate(count_pixels)[0] > 300, "the chart to be drawn")
+    return tuple(canvas.evaluate(count_pixels))
 
 
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(server, open_page, ask) -> None:

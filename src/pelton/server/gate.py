@@ -28,8 +28,9 @@ from pelton.server.request_log import LogFields
 from pelton.server.sse import CLIENT_GONE_STATUS
 from pelton.server.state import ServerState
 
-OPEN_PATHS = ("/health", "/ready", "/")
-OPEN_PREFIX = "/web/"  # files of the page, the same for everybody
+OPEN_PATHS = ("/health", "/ready")
+# The page and its files, the same for everybody; `POST /` is TGI's and generates.
+_PAGE_PATH, _PAGE_PREFIX = "/", "/web/"
 # What an open page asks for several times a second; only what goes wrong is logged.
 _POLLED = ("/v1/engine", "/v1/kv_cache", "/v1/steps", "/v1/requests")
 _MAX_REQUEST_ID_LENGTH = 128
@@ -69,7 +70,7 @@ class Gate:
     def _admit(self, scope: Scope) -> Caller:
         headers = Headers(scope=scope)
         self._check_origin(headers)
-        if scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_PREFIX):
+        if _is_open(scope["method"], scope["path"]):
             return Caller("")
         caller = self._state.keys.find_caller(headers)
         if caller is None:
@@ -166,7 +167,13 @@ class _Record:
 
     def _is_polled(self) -> bool:
         path: str = self._scope["path"]
-        return self._scope["method"] == "GET" and path.startswith((*_POLLED, OPEN_PREFIX))
+        return self._scope["method"] == "GET" and path.startswith((*_POLLED, _PAGE_PREFIX))
+
+
+def _is_open(method: str, path: str) -> bool:
+    """Whether anybody may ask for this, without a key."""
+    is_page = path == _PAGE_PATH or path.startswith(_PAGE_PREFIX)
+    return path in OPEN_PATHS or (method == "GET" and is_page)
 
 
 def _round_ms(time_s: float | None, start_s: float) -> float | None:
