@@ -22,6 +22,7 @@ from pelton.insight import this_machine
 from pelton.insight.kernel_rates import AttendRates, LinearRates
 from pelton.insight.kv_layout import KvFormat
 from pelton.insight.machine_limits import MachineLimits, Measured, ThreadLimits
+from pelton.insight.machine_rates import MeasuredMachine
 from pelton.insight.model_source import open_model
 from pelton.insight.plan_check import Comparison, check_request, make_plan_check
 from pelton.insight.prediction import Planned, predict_decode, predict_prefill
@@ -65,7 +66,7 @@ def plan(facts: LoadFacts) -> Planned:
 
 def make_result(prompt: int, cached: int, new: int, ttft_ms: float, itl_ms: float) -> GenerationResult:
     choice = Choice(0, "", (0,) * new, "length", None, None, 1)
-    timings = Timings(ttft_ms=ttft_ms, itl_ms=ItlStats(itl_ms, itl_ms, itl_ms))
+    timings = Timings(tokenize_ms=50.0, ttft_ms=ttft_ms, itl_ms=ItlStats(itl_ms, itl_ms, itl_ms))
     return GenerationResult("r", (0,) * prompt, (choice,), Usage(prompt, new, cached), timings, 0)
 
 
@@ -125,6 +126,17 @@ def test_expected_speed_is_the_prediction_for_one_user(facts: LoadFacts, stored:
     assert check.speed.itl_s == predict_decode(plan(facts), check.machine, 1, num_tokens + 1).total_s
 
 
+def test_work_row_by_row_takes_the_mean_of_what_all_formats_measured(facts: LoadFacts, stored: Path) -> None:
+    check = make_plan_check(facts, stored)
+    assert check is not None
+    machine = check.machine
+    assert isinstance(machine, MeasuredMachine)
+    rates = machine.linear["q8_0"]
+    other = dataclasses.replace(rates, rest_s_one=3e-9, rest_s_many=1e-9)
+    for linear in ({"q8_0": rates, "f16": other}, {"f16": other, "q8_0": rates}):
+        assert dataclasses.replace(machine, linear=linear).predict_rest(1000, 1) == pytest.approx(1000 * 2e-9)
+
+
 def test_rates_of_another_number_of_threads_are_not_used(facts: LoadFacts, stored: Path) -> None:
     check = make_plan_check(dataclasses.replace(facts, num_threads=7), stored)
     assert check is not None
@@ -143,7 +155,9 @@ def test_request_is_compared_with_what_it_computed(facts: LoadFacts, stored: Pat
     assert check.machine is not None
     compared = check_request(check, make_result(prompt=100, cached=64, new=11, ttft_ms=200.0, itl_ms=50.0))
     assert compared is not None
-    assert compared.ttft_s.measured == 0.2
+    # The text took 50 ms of it, which is told apart.
+    assert compared.ttft_s.measured == pytest.approx(0.15)
+    assert "50.0 before it for the text" in compared.describe()
     assert compared.ttft_s.predicted == predict_prefill(plan(facts), check.machine, 1, 36, 64, 64).total_s
     assert compared.itl_s is not None
     assert compared.itl_s.measured == 0.05

@@ -59,8 +59,8 @@ def test_sigterm_finishes_open_streams_and_exits_with_zero() -> None:
     try:
         url = url.replace("0.0.0.0", "127.0.0.1")
         assert any("warning" in line and "no API key" in line for line in lines)
-        # 40,000 blocks of 16 tokens, contexts of 100,000.
-        assert any("KV cache: 640,000 tokens" in line and "6 requests at once" in line for line in lines)
+        # 40,000 blocks of 4 tokens, contexts of 100,000.
+        assert any("KV cache: 160,000 tokens" in line and "1 request at once" in line for line in lines)
         wait_ready(url)
         body = {"prompt": "a", "max_tokens": 40, "stream": True}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=HANG_S) as stream:

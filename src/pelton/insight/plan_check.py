@@ -141,15 +141,20 @@ def _expect_speed(planned: Planned, machine: MachineRates, facts: LoadFacts) -> 
 
 @dataclass(frozen=True, slots=True)
 class RequestCheck:
-    """TTFT and ITL (None with less than two tokens) of one request in seconds, predicted and measured."""
+    """TTFT and ITL (None with less than two tokens) of one request in seconds, predicted and measured.
+
+    `ttft_s` begins with the request's tokens; `text_s`, which came before, is not predicted: template and tokenizer.
+    """
 
     ttft_s: Comparison
     itl_s: Comparison | None
+    text_s: float
 
     def describe(self) -> str:
         """One line for people."""
         itl = "" if self.itl_s is None else f" | ITL {self.itl_s.describe(1e3, 2)}"
-        return f"ms predicted / measured: TTFT {self.ttft_s.describe(1e3)}{itl}"
+        text = f", and {self.text_s * 1e3:.1f} before it for the text"
+        return f"ms predicted / measured: TTFT {self.ttft_s.describe(1e3)}{text}{itl}"
 
 
 def check_request(check: PlanCheck, result: GenerationResult) -> RequestCheck | None:
@@ -159,10 +164,11 @@ def check_request(check: PlanCheck, result: GenerationResult) -> RequestCheck | 
         return None
     num_new = usage.prompt_tokens - usage.cached_tokens
     prefill = predict_prefill(check.planned, check.machine, 1, num_new, usage.cached_tokens, check.max_step_tokens)
-    ttft = Comparison(prefill.total_s, timings.ttft_ms / 1e3)
+    text_s = timings.tokenize_ms / 1e3
+    ttft = Comparison(prefill.total_s, timings.ttft_ms / 1e3 - text_s)
     if usage.completion_tokens < 2:
-        return RequestCheck(ttft, None)
+        return RequestCheck(ttft, None, text_s)
     # The middle token stands for all.
     context = usage.prompt_tokens + 1 + usage.completion_tokens // 2
     decode = predict_decode(check.planned, check.machine, 1, context)
-    return RequestCheck(ttft, Comparison(decode.total_s, timings.itl_ms.p50 / 1e3))
+    return RequestCheck(ttft, Comparison(decode.total_s, timings.itl_ms.p50 / 1e3), text_s)

@@ -149,7 +149,7 @@ def _make_machine(
 ) -> MeasuredMachine:
     from pelton.execution.kv_size import read_free_bytes
 
-    linear = {name: _read_linear(stored[f"linear {name}"]) for name in needs.format_names}
+    linear = {name: _read_linear(stored[f"linear {name}"]) for name in sorted(needs.format_names)}
     for name, measured_as in _MEASURED_AS.items():
         if measured_as in linear:
             linear[name] = linear[measured_as]
