@@ -40,8 +40,8 @@ class Row:
 
     @property
     def error_pct(self) -> float:
-        """Positive where the prediction is too high."""
-        return 100.0 * (self.predicted / self.measured - 1.0)
+        """Positive where the prediction is too high; 0 where nothing was measured."""
+        return 100.0 * (self.predicted / self.measured - 1.0) if self.measured else 0.0
 
 
 def compare(planned: Planned, machine: MachineRates, result: Measurement) -> list[Row]:
@@ -58,6 +58,20 @@ def compare(planned: Planned, machine: MachineRates, result: Measurement) -> lis
     ]
 
 
+def compare_parts(planned: Planned, machine: MachineRates, result: Measurement) -> list[Row]:
+    """Linears, attention and the rest of a decode step beside their predictions."""
+    case = result.case
+    decode = predict_decode(planned, machine, case.users, case.depth + case.prompt + 1 + case.new_tokens // 2)
+    nodes = result.itl_node_s
+    parts = (
+        ("linears, ms", decode.linear_s, nodes["linear"]),
+        ("attention, ms", decode.attend_s, nodes["attend"]),
+        ("row by row, ms", decode.rest_s, nodes["other"]),
+        ("around, ms", decode.overhead_s, result.itl_s - sum(nodes.values())),
+    )
+    return [Row(case, f"- {name}", predicted * 1e3, measured * 1e3) for name, predicted, measured in parts]
+
+
 def predict_memory(planned: Planned, machine: MachineRates, result: Measurement) -> float:
     """Bytes with as many KV blocks as were written, and the workspace of the largest step so far."""
     attention = planned.shape.layers[0].attention
@@ -72,11 +86,11 @@ def predict_memory(planned: Planned, machine: MachineRates, result: Measurement)
 
 def print_rows(rows: list[Row]) -> None:
     """The table."""
-    print(f"{'users':>5} {'depth':>6} {'prompt':>6}  {'quantity':12} {'predicted':>10} {'measured':>10} {'off':>6}")
+    print(f"{'users':>5} {'depth':>6} {'prompt':>6}  {'quantity':16} {'predicted':>10} {'measured':>10} {'off':>6}")
     for row in rows:
         case = row.case
         print(
-            f"{case.users:>5} {case.depth:>6} {case.prompt:>6}  {row.quantity:12} {row.predicted:>10.2f} "
+            f"{case.users:>5} {case.depth:>6} {case.prompt:>6}  {row.quantity:16} {row.predicted:>10.2f} "
             f"{row.measured:>10.2f} {row.error_pct:>+5.0f}%"
         )
 
@@ -93,6 +107,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--kv-cache-dtype", default="f16")
     parser.add_argument("--measure", action="store_true", help="measure the rates of this machine anew")
+    parser.add_argument("--parts", action="store_true", help="show the parts of a decode step as well")
     parser.add_argument("--tolerance", type=float, default=25.0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -103,11 +118,12 @@ def main() -> int:
     # After the models: what measuring leaves behind is not theirs.
     machine = open_this_machine(list_needs(planned), threads=args.threads, measure_anew=args.measure)
     rows = [row for result in results for row in compare(planned, machine, result)]
+    parts = [row for result in results for row in compare_parts(planned, machine, result)] if args.parts else []
     if args.json:
         print(json.dumps([{**row.case.__dict__, "quantity": row.quantity, "predicted": row.predicted,
                            "measured": row.measured, "error_pct": row.error_pct} for row in rows]))  # fmt: skip
     else:
-        print_rows(rows)
+        print_rows(rows + parts)
     return int(any(abs(row.error_pct) > args.tolerance for row in rows))
 
 

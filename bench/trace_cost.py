@@ -30,6 +30,8 @@ from pelton.engine.trace_log import TraceLog
 from pelton.engine.trace_recorder import TraceRecorder
 
 NUM_PROMPT_TOKENS = 16
+# Sequences -> tokens of each, and runs whose steps take turns.
+LOADS = {1: (128, 12), 64: (32, 4)}
 NO_STEP = StepTrace(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, None, None, 0, 0, array("q"))
 TIMED = ("add_request", "record_step", "finish_request")
 
@@ -170,17 +172,19 @@ def _show(values: Sequence[float], form: str) -> str:
 
 
 def main() -> None:
-    """Measure; at most a minute on two cores with a model of 135M weights."""
+    """Measure; about a minute on two cores with a model of 135M weights."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", required=True)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--sequences", type=int, nargs="+", default=sorted(LOADS), choices=sorted(LOADS))
     options = parser.parse_args()
-    for num_sequences in (1, 64):
+    for num_sequences in options.sequences:
         measure_memory(num_sequences, 2000)
     config = make_config(None, {"threads": options.threads, "kv_cache_tokens": 64 * 160, "use_prefix_cache": False})
     parts = load_parts(options.model, config, None)
     try:
-        for num_sequences, num_tokens, num_runs in ((1, 128, 12), (64, 32, 4)):
+        for num_sequences in options.sequences:
+            num_tokens, num_runs = LOADS[num_sequences]
             run(parts, NoRecorder(TraceLog(0), is_fair=False), num_sequences, num_tokens // 4)
             measure_own(parts, num_sequences, num_tokens, 3)
             measure_difference(parts, num_sequences, num_tokens, num_runs)

@@ -41,7 +41,7 @@ for chunk in client.chat.completions.create(model="smollm2", messages=messages, 
 
 A field that is not in the tables below is a 400 that names it; so is a value out of range. Nothing is ignored, cut off
 or clamped in silence. The one exception is `max_tokens` beyond the end of the context: the answer then ends there, with
-finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN and infinities are refused.
+finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN, infinities and keys given twice are refused.
 
 ## Answers
 

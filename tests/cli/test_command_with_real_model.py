@@ -38,6 +38,18 @@ def test_streamed_text_is_the_text_of_the_json_object() -> None:
     assert streamed.stderr.count("\n") == 1
 
 
+def test_verbose_run_holds_memory_and_speed_against_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PELTON_CACHE", str(tmp_path))
+    process = start("run", "-v", "--threads", "1", "--kv-cache-tokens", "512", "--max-tokens", "3", "Hi")
+    assert process.returncode == 0
+    lines = process.stderr.splitlines()
+    # No rates are stored, so nothing is said about speed, and nothing measured.
+    assert [line[: line.index(":", 8)] for line in lines[:2]] == ["pelton: KV cache", "pelton: MB planned / measured"]
+    assert "weights 96.6 / 96.6 (+0.0 %)" in lines[1]
+    assert len(lines) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_reader_that_leaves_after_the_first_byte_ends_the_run_in_one_line() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)

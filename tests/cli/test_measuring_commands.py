@@ -86,6 +86,9 @@ def test_bench_json_has_the_documented_shape(cli) -> None:
         rate = result["tokens_per_s"]
         assert set(rate) == {"median", "min", "max"}
         assert 0 < rate["min"] <= rate["median"] <= rate["max"]
+        # The script says that neither the model nor sampling takes any time.
+        assert (result["model_share"], result["sample_share"], result["python_share"]) == (0, 0, 1)
+    assert "Python %" in cli.run(*BENCH, "--depth", "0", "--concurrency", "1").out
 
 
 def test_bench_runs_the_positions_it_reports(cli) -> None:

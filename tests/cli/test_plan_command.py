@@ -53,7 +53,8 @@ def test_windows_are_told_apart_from_what_this_version_keeps(cli) -> None:
         (["llama-3.1-8b", "--machine", "epyc-9654", "--memory", "50%"], "--memory is '50%'; .*not known"),
         (["llama-3.1-8b", "--machine", "h100", "--threads", "2"], "--threads is 2; allowed: unset beside --machine"),
         (["deepseek-v4-pro"], "no kernels.* weights in fp8"),
-        (["no/such/file.gguf", "--machine", "h100"], "no model is known as 'no/such/file.gguf'"),
+        (["no/such/file.gguf", "--machine", "h100"], "'no/such/file.gguf' does not exist; allowed: a .gguf"),
+        (["llama-3.1-8b", "--machine", "h100", "--prompt", "200000"], "--prompt is 200000; allowed: 1 to 131072"),
     ],
 )
 def test_bad_input_is_one_line_that_names_it(cli, arguments: list[str], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -43,10 +44,14 @@ def test_sends_say_how_long_the_reader_took(kit) -> None:
 
 def test_a_reader_that_leaves_has_its_last_send(kit) -> None:
     async def test() -> None:
+        gate = threading.Semaphore(1)
         async with kit.make_async_engine([65] * 100) as engine:
+            await engine.start()
+            engine._require_loaded().parts.runner.on_step = lambda: gate.acquire(timeout=120)
             async with engine.generate("abc", None, RequestOptions(request_id="r")) as stream:
                 await anext(stream)
                 trace = engine.traces.find_request("r")
+            gate.release(100)
             await kit.wait_until(lambda: trace.is_finished)
             assert trace.finish_reason == "abort"
             assert len(trace.sends) == 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 
 import pytest
-from trace_format import check_trace_format
 from traces import STEPS, at, make_step, make_trace
 
 from pelton.core.trace import Wait, WaitCause
 from pelton.insight.chrome_trace import ENGINE, REQUESTS, make_chrome_trace
+from trace_format import check_trace_format
 
 
 def list_spans(events: list[dict], process: int, track: int = 1) -> list[tuple[str, float, float]]:

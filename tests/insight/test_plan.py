@@ -124,6 +124,8 @@ def test_unset_options_follow_the_model(planned: Planned) -> None:
 def test_context_beyond_the_model_is_refused(planned: Planned) -> None:
     with pytest.raises(InvalidParameterError, match="context is 9000; allowed: 1 to 8192"):
         make_plan(planned, make_machine(), PlanOptions(context=9000), None)
+    with pytest.raises(InvalidParameterError, match="prompt is 9000; allowed: 1 to 8192, the context of this model"):
+        make_plan(planned, make_machine(), PlanOptions(prompt=9000), None)
 
 
 @pytest.mark.parametrize("bad", [{"users": 0}, {"context": 0}, {"prompt": -1}, {"users": 1.5}])
@@ -189,6 +191,12 @@ def test_unknown_machine_suggests_the_nearest() -> None:
 def test_unknown_model_suggests_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match=r"no model is known as 'lama-3.1-8b'; .*did you mean llama-3.1-8b"):
         open_model("lama-3.1-8b", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["./model", "/a/b.gguf", "model.gguf", "a/config.json", "~/m.gguf", "a/b/c"])
+def test_path_to_nothing_is_told_as_a_path_and_not_looked_up(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"' does not exist; allowed: a .gguf file, a config.json, hf:org/rep"):
+        open_model(name, tmp_path)
 
 
 @pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "model_type"])

@@ -218,6 +218,10 @@ def test_waiting_behind_a_tenant_names_it_with_its_share(make) -> None:
     # 6 steps of 500 tokens at 1 ms.
     assert facts.times.queue_s == pytest.approx(3.0)
     assert facts.times.behind_s == pytest.approx({"bob": 3.0})
+    # Under the fair policy alice would wait for the step under way, and then as long as her own 20 tokens take.
+    (advice,) = advise(facts, ["queued_behind_tenant"])
+    assert advice.change == "--scheduling-policy fair"
+    assert advice.predicted == pytest.approx({"waiting_for_prompts_ms": 520, "waiting_for_prompts_now_ms": 3000})
     assert "bob had 100 % of" in verdicts[0].evidence[1]
     assert "bob" in verdicts[0].text
 

@@ -116,6 +116,23 @@ def test_without_decodes_whole_chunks_are_computed(kit) -> None:
     assert [num for _, num, _ in runner.steps] == [512, 512, 76]
 
 
+def test_a_lone_prompt_leaves_room_for_newcomers() -> None:
+    budget = StepBudget()
+    budget.start(0)
+    assert budget.limit(0, 5000) == 5000  # nothing is known yet
+    budget.spend(0, 1000)
+    budget.observe(1.0)
+    budget.start(0)
+    # A millisecond a token: a quarter of a second.
+    assert budget.limit(0, 5000) == 250
+    patient = StepBudget(0.5)
+    patient.start(0)
+    patient.spend(0, 1000)
+    patient.observe(1.0)
+    patient.start(0)
+    assert patient.limit(0, 5000) == 500
+
+
 def test_infinite_budget_computes_whole_chunks_beside_decodes(kit) -> None:
     scheduler = kit.make_scheduler(num_blocks=20_000, chunk=512, max_step_s=float("inf"))
     runner = TimedRunner(kit.make_runner(4))

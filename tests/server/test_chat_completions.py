@@ -90,6 +90,8 @@ def test_usage_comes_once_at_the_end_and_is_null_before(echo_server: LiveServer)
         assert [r for r in reasons if r] == ["stop"]
         roles = [c["delta"].get("role") for e in chunks for c in e["choices"] if c["index"] == index]
         assert [r for r in roles if r] == ["assistant"]
+        seeds = [c["seed"] for e in chunks for c in e["choices"] if c["index"] == index and c["finish_reason"]]
+        assert seeds == [1 + index]
 
 
 def test_stop_strings_are_reported_and_never_shown(serve) -> None:
@@ -203,6 +205,10 @@ def check_refusal(response: httpx.Response, field: str | None, status: int = 400
         ({"stop": [""]}, "stop"),
         ({"stop": ["a"] * 17}, "stop"),
         ({"stop": 5}, "stop"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"add_generation_prompt": False}}, "chat_template_kwargs"),
+        ({"Max_tokens": 1}, "Max_tokens"),
+        ({"logit_bias": {"3": 1, "03": 2}}, "logit_bias"),
         ({"logit_bias": {"abc": 1}}, "logit_bias"),
         ({"logit_bias": {"-1": 1}}, "logit_bias"),
         ({"logit_bias": {"259": 5}}, "logit_bias"),
@@ -231,7 +237,7 @@ def check_refusal(response: httpx.Response, field: str | None, status: int = 400
         ({"messages": [{"role": "user", "content": 5}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
         ({"messages": [{"role": "user", "content": "x", "colour": "red"}]}, "messages"),
-        ({"messages": [{"role": "user", "content": "x" * 600}]}, None),
+        ({"messages": [{"role": "user", "content": "x" * 600}]}, "messages"),
     ],
 )
 def test_what_is_wrong_is_named(echo_server: LiveServer, fields: dict[str, object], name: str | None) -> None:

@@ -141,6 +141,15 @@ def test_what_is_wrong_is_named(echo_server: LiveServer, fields: dict[str, objec
         assert response.json()["error"]["param"].split("[")[0].split(".")[0] == name, response.text
 
 
+@pytest.mark.parametrize(
+    ("structure", "name"),
+    [({"grammar": "none"}, "grammar"), ({"json": {"$ref": "#/no"}}, "json"), ({"regex": "("}, "regex")],
+)
+def test_a_structure_is_called_what_the_request_calls_it(echo_server: LiveServer, structure: dict, name: str) -> None:
+    error = echo_server.chat(structured_outputs=structure).json()["error"]
+    assert error["param"].split(".")[:2] == ["structured_outputs", name]
+
+
 THINKING = TEMPLATE + "{# </think> #}"
 
 

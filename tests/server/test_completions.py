@@ -83,8 +83,12 @@ def test_a_stream_reports_the_token_ids_of_each_prompt_with_its_first_chunk(echo
 
 
 def test_a_stream_over_several_prompts_keeps_indices_apart(echo_server: LiveServer) -> None:
-    events = read_events(echo_server.complete(["abc", "de"], n=2, stream=True, stream_options={"include_usage": True}))
+    events = read_events(
+        echo_server.complete(["abc", "de"], n=2, seed=8, stream=True, stream_options={"include_usage": True})
+    )
     *chunks, last = events
+    seeds = {c["index"]: c["seed"] for e in chunks for c in e["choices"] if c["finish_reason"]}
+    assert seeds == {0: 8, 1: 9, 2: 8, 3: 9}
     texts = dict.fromkeys(range(4), "")
     reasons: dict[int, list[str]] = {index: [] for index in range(4)}
     for event in chunks:

@@ -29,6 +29,8 @@ def test_plain_json_is_taken() -> None:
         b'{"a": "\\ud800"}',
         b'{"\\udfff": 1}',
         b'{"a": 1} 2',
+        b'{"a": 1, "b": 2, "a": 1}',
+        b'[{"a": {"b": 1, "b": 2}}]',
         b"[" + b"[]," * 200_000 + b"[]]",
     ],
 )
@@ -44,7 +46,16 @@ def test_answers_are_ascii_and_never_hold_nan() -> None:
 
 
 def test_a_field_is_named_as_one_writes_it() -> None:
-    assert format_location(("messages", 0, "content", "list[TextPart]", 2, "TextPart", "text")) == (
+    assert format_location(("messages", 0, "content", "list[TextPart]", 2, "TextPart", "text"), {}) == (
         "messages[0].content[2].text"
     )
-    assert format_location(()) == "body"
+    assert format_location((), {}) == "body"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("Max_tokens", "Max_tokens"), ("str", "str"), ("list[int]", "list[int]"), ("", "''"), ("a\nb", r"'a\nb'")],
+)
+def test_a_field_is_named_even_if_it_looks_like_a_type(name: str, shown: str) -> None:
+    assert format_location((name,), {name: 1}) == shown
+    assert format_location(("messages", 0, name), {"messages": [{name: 1}]}) == f"messages[0].{shown}"

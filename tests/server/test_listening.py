@@ -21,6 +21,8 @@ def test_pages_of_other_origins_are_refused_unless_allowed(serve) -> None:
     body = {"prompt": "a"}
     foreign = {"origin": "https://evil.example"}
     assert server.client.post("/v1/completions", json=body, headers=foreign).status_code == 403
+    broken = {"origin": "http://["}
+    assert server.client.post("/v1/completions", json=body, headers=broken).status_code == 403
     own = {"origin": server.url}
     response = server.client.post("/v1/completions", json=body, headers=own)
     assert response.status_code == 200

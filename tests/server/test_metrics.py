@@ -28,6 +28,7 @@ def test_counts_are_those_of_the_requests_made(serve) -> None:
     server.complete("abc")  # 4 prompt tokens, 4 new ones
     server.complete("abcde", max_tokens=2, n=2, stream=True)  # 6 and 2 x 2
     server.complete(temperature=-1)
+    server.complete("a" * 10_000)
     server.client.get("/nope")
     wait_until(lambda: server.engine.stats().num_unfinished == 0, "the engine to be idle")
     samples = read_samples(server)
@@ -37,6 +38,8 @@ def test_counts_are_those_of_the_requests_made(serve) -> None:
     assert samples['pelton:request_success_total{finished_reason="stop",model_name="tiny"}'] == 1
     assert samples['pelton:request_success_total{finished_reason="length",model_name="tiny"}'] == 2
     assert samples['pelton:http_errors_total{code="invalid_value",status="400"}'] == 1
+    assert samples['pelton:http_errors_total{code="context_length_exceeded",status="400"}'] == 1
+    assert not any("abort" in name for name in samples), "a refused request has no choices"
     assert samples['pelton:http_errors_total{code="not_found",status="404"}'] == 1
     for name in ("time_to_first_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"):
         assert samples[f"pelton:{name}_count{label}"] == 2

@@ -96,7 +96,8 @@ def test_bodies_have_a_longest_length_with_and_without_a_declared_one(serve) -> 
 
 def test_limits_of_the_server_are_named(serve) -> None:
     server = serve(make_engine(echo), max_prompt_tokens=5, max_choices=2, max_stop_strings=1, max_schema_bytes=40)
-    assert server.complete([97] * 6).json()["error"]["param"] == "number of prompt tokens"
+    refusal = server.complete([97] * 6).json()["error"]
+    assert (refusal["param"], refusal["message"]) == ("prompt", "number of tokens of prompt is 6; allowed: at most 5")
     assert server.complete("abcdef").status_code == 400, "BOS counts"
     assert server.complete("abcd").status_code == 200
     assert server.complete("a", n=3).json()["error"]["param"] == "n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from live_server import HANG_S, LiveServer
+from live_server import HANG_S, LiveServer, wait_until
 from scripted import echo, make_engine
 
 from pelton.cli.main import main
@@ -21,13 +21,13 @@ from pelton.core.errors import ConfigError
 from pelton.server.tracing import make_tracer
 
 PROGRAM = """
-    import sys
+    import asyncio, sys
     sys.path[:0] = {paths!r}
     from scripted import make_engine, say
     from pelton.cli import serve as command
     engine = make_engine(say("x", end=None), model_context=100_000, num_blocks=40_000)
     engine.runner.step_s = 0.01
-    command.open_async_engine = lambda model, config: engine
+    command.open_async_engine = lambda model, config: asyncio.run(engine.start())
     from pelton.cli.main import main
     sys.exit(main(["serve", "--port", "0", *sys.argv[1:]]))
 """
@@ -59,6 +59,8 @@ def test_sigterm_finishes_open_streams_and_exits_with_zero() -> None:
     try:
         url = url.replace("0.0.0.0", "127.0.0.1")
         assert any("warning" in line and "no API key" in line for line in lines)
+        # 40,000 blocks of 4 tokens, contexts of 100,000.
+        assert any("KV cache: 160,000 tokens" in line and "1 request at once" in line for line in lines)
         wait_ready(url)
         body = {"prompt": "a", "max_tokens": 40, "stream": True}
         with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=HANG_S) as stream:
@@ -71,6 +73,26 @@ def test_sigterm_finishes_open_streams_and_exits_with_zero() -> None:
         assert process.returncode == 0
         logged = [json.loads(line) for line in out.splitlines()]
         assert [line["path"] for line in logged] == ["/ready", "/v1/completions"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_draining_server_says_so_to_new_connections() -> None:
+    process, url, _ = start_serve()
+    try:
+        wait_ready(url)
+        body = {"prompt": "a", "max_tokens": 90_000, "stream": True}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body) as stream:
+            rest = stream.iter_lines()  # kept: the stream is closed with it
+            next(rest)
+            process.send_signal(signal.SIGTERM)
+            wait_until(lambda: httpx.get(f"{url}/ready").status_code == 503, "the signal to be seen")
+            assert httpx.get(f"{url}/health").status_code == 200
+            refused = httpx.post(f"{url}/v1/completions", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_closing")
+        process.communicate(timeout=20)
+        assert process.returncode == 0
     finally:
         process.kill()
         process.wait()
@@ -102,6 +124,11 @@ def test_sigterm_cuts_streams_that_take_too_long_and_exits_with_zero() -> None:
         (["--ssl-certfile", "/no/such/file", "--ssl-keyfile", "/no/such/file"], "--ssl-certfile"),
         (["--max-body-bytes", "5"], "--max-body-bytes is 5"),
         (["--api-key-file", "/no/such/file"], "--api-key-file"),
+        (["--host", ""], "--host is ''"),
+        (["--served-model-name", "a", "--served-model-name", " "], "--served-model-name is ' '"),
+        (["--cors-origins", "app.example"], "--cors-origins is 'app.example'"),
+        (["--cors-origins", "https://app.example/"], "--cors-origins is 'https://app.example/'"),
+        (["--otlp-endpoint", "localhost:4318"], "--otlp-endpoint is 'localhost:4318'"),
         (["-m", "/no/such/model.gguf"], "/no/such/model.gguf"),
     ],
 )

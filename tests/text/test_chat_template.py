@@ -152,9 +152,12 @@ def test_date_is_today() -> None:
     assert rendered == datetime.now().strftime("%Y-%m")
 
 
-def test_variables_reach_the_template_but_cannot_replace_its_tokens() -> None:
+def test_variables_reach_the_template_but_cannot_replace_what_it_gets_anyway() -> None:
     template = ChatTemplate("{{ bos_token }}{{ enable_thinking }}", bos_token="<s>")
-    assert template.render(CHAT, variables={"enable_thinking": False, "bos_token": "no"}) == "<s>False"
+    assert template.render(CHAT, variables={"enable_thinking": False}) == "<s>False"
+    for name in ("messages", "tools", "bos_token", "eos_token", "add_generation_prompt"):
+        with pytest.raises(InvalidParameterError, match=rf"variables\.{name} is"):
+            template.render(CHAT, variables={name: []})
 
 
 STRING_ONLY = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"

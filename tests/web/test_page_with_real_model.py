@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
 import pelton
@@ -70,6 +71,14 @@ def test_an_answer_with_probabilities_steps_and_an_explanation(server, open_page
     assert page.locator("#roofline tbody tr").count() == 12
     expect(page.locator("#engine dd").first).to_contain_text("MiB")
     expect(page.locator("#served")).to_contain_text("135 M parameters")
+
+
+def test_the_engine_tells_plan_and_actual_memory(server) -> None:
+    memory = httpx.get(f"{server.url}/v1/engine", timeout=120).json()["plan"]["memory"]
+    for part in ("weight_bytes", "kv_cache_bytes"):
+        assert abs(memory[part]["deviation_pct"]) < 1.0, part
+    # The file says so: 30 layers, 3 heads of 64 for K and V, 16-bit values, 4,096 tokens.
+    assert memory["kv_cache_bytes"]["measured"] == pytest.approx(4096 * 30 * 2 * 3 * 64 * 2, rel=0.05)
 
 
 def test_an_answer_keeps_to_its_schema(server, open_page, ask) -> None:

@@ -40,7 +40,8 @@ def bench(
 
     Random token ids of a fixed seed, a warm-up, then --repeat timed runs: median, least and most tokens per second, and
     the share of what the machine's memory or arithmetic (as `pelton bench machine` measures them) would allow;
-    these are measured before and after, and the better value counts.
+    these are measured before and after, and the better value counts. The last columns are the shares of the time that
+    the model, sampling and Python took; `pelton bench engine` includes the scheduler and text in the latter.
     """
     options = BENCHMARK_OPTIONS.build(values)
     # A block of the KV cache may be partly empty at the end of every request.
@@ -103,6 +104,7 @@ def make_row(result: BenchmarkResult, limits: ThreadLimits) -> dict[str, object]
 def _print_results(report: dict[str, object], results: list[BenchmarkResult], limits: ThreadLimits) -> None:
     columns = [("test", False), ("concurrency", True), ("prompt tokens", True), ("new tokens", True), ("depth", True)]
     columns += [("tokens/s median", True), ("min", True), ("max", True), ("% of roofline", True), ("bound", False)]
+    columns += [("model %", True), ("sampling %", True), ("Python %", True)]
     rows = []
     for result in results:
         rate = result.tokens_per_s
@@ -110,7 +112,9 @@ def _print_results(report: dict[str, object], results: list[BenchmarkResult], li
         rates = (rate.median, rate.min, rate.max)
         roofline = compute_roofline(result.cost, limits)
         reached = [f"{roofline.compute_pct(result.duration_s):.0f}", roofline.bound]
-        rows.append([result.test, *(str(count) for count in counts), *(f"{value:.1f}" for value in rates), *reached])
+        shares = (result.model_share, result.sample_share, result.python_share)
+        cells = [result.test, *(str(count) for count in counts), *(f"{value:.1f}" for value in rates), *reached]
+        rows.append(cells + [f"{share * 100:.1f}" for share in shares])
     terminal.print_table("", columns, rows)
     machine = report["machine"]
     assert isinstance(machine, dict)

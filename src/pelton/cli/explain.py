@@ -95,8 +95,8 @@ def explain(
 ) -> int:
     """Run a prompt and tell what happened, stage by stage: what it took, what limits it, why, what would help.
 
-    Measures the limits of this machine the first time, which takes some seconds. With --url it explains a running
-    server: its traffic of the last minutes, or one of its requests.
+    A few other tokens are generated before, so that nothing is cold, and the limits of this machine are measured the
+    first time. With --url it explains a running server: its traffic of the last minutes, or one of its requests.
     """
     remote = REMOTE_OPTIONS.build(values)
     if remote.url is not None:
@@ -149,6 +149,7 @@ def _explain_here(
     planned = read_planned(model, config)
     rates = measure_machine(planned, config)
     with open_llm(model, config) as llm:
+        _warm_up(llm, raw=raw)
         samples = [read_load_now()]
         outputs = llm.stream(prompt, params) if raw else llm.stream_chat(make_messages(prompt, system), params)
         result: GenerationResult | None = None
@@ -170,6 +171,14 @@ def _explain_here(
     else:
         _print_text(text)
     return 0
+
+
+def _warm_up(llm: LLM, *, raw: bool) -> None:
+    """Generate something else first: what a process does once (imports, memory) is no part of the story."""
+    params = SamplingParams(max_tokens=4, temperature=0.0)
+    result = llm.generate("Hello.", params)[0] if raw else llm.chat(make_messages("Hello.", None), params)
+    # Scoring forgets the prefix cache, in which the story's prompt must find nothing.
+    llm.score([*result.prompt_token_ids, *result.token_ids][:2])
 
 
 def read_planned(model: str | None, config: EngineConfig) -> Planned:
@@ -194,7 +203,9 @@ def measure_machine(planned: Planned, config: EngineConfig) -> MachineRates | No
         isa, threads = choose_isa(config.isa or read_environment().isa), choose_threads(config.threads)
         with terminal.ProgressBar("measuring this machine, once") as bar:
             limits = open_limits(isa, threads, lambda what: bar.update(0, None, what))
-        return find_this_machine(list_needs(planned), isa, threads) or estimate_machine(limits)
+        return find_this_machine(list_needs(planned), isa, threads, read_environment().cache_dir) or estimate_machine(
+            limits
+        )
     except ConfigError as error:
         terminal.write_error(f"pelton: the limits of this machine are not known: {error}")
         return None
@@ -243,7 +254,13 @@ def _make_explanation(
 def _observe(llm: LLM, result: GenerationResult) -> Observed:
     from pelton.insight.explain_request import Observed
 
-    piece = llm.tokenizer.piece
+    tokenizer = llm.tokenizer
+
+    def piece(token_id: int) -> str:
+        if tokenizer.is_special(token_id):
+            return tokenizer.piece(token_id)
+        return tokenizer.token_bytes(token_id).decode(errors="replace")
+
     first = result.logprobs[0].top if result.logprobs else ()
     return Observed(
         pieces=[(token_id, piece(token_id)) for token_id in result.prompt_token_ids],

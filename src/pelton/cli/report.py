@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from pelton.core.outputs import GenerationResult
 
 if TYPE_CHECKING:
-    from pelton.engine.llm import LLM
+    from pelton.core.load_facts import LoadFacts
 
 
-def make_kv_cache_line(llm: LLM) -> str:
+def make_kv_cache_line(facts: LoadFacts) -> str:
     """One line: how many tokens, and how many requests of the longest context, the KV cache holds."""
     from pelton.execution.kv_size import compute_kv_capacity
 
-    runner = llm.runner
-    capacity = compute_kv_capacity(runner.num_blocks, runner.block_size, runner.kv_bytes_per_block, llm.context_length)
+    capacity = compute_kv_capacity(
+        facts.num_kv_blocks, facts.block_size, facts.kv_bytes_per_block, facts.context_length
+    )
     return f"pelton: {capacity.describe()}"
 
 

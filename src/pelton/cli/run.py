@@ -14,13 +14,15 @@ from pelton.cli import terminal
 from pelton.cli.main import EXIT_INTERRUPTED
 from pelton.cli.open_model import ModelOption, make_engine_options, open_llm
 from pelton.cli.options import OptionGroup, with_options
-from pelton.cli.report import make_json, make_kv_cache_line
+from pelton.cli.plan_check import write_request_line, write_start_lines
+from pelton.cli.report import make_json
 from pelton.cli.trace_file import check_trace_path, recording
 from pelton.core.errors import InvalidParameterError
 from pelton.core.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from pelton.engine.llm import LLM
+    from pelton.insight.plan_check import PlanCheck
 
 EXAMPLES = (
     'pelton run "How does inference work?"',
@@ -64,7 +66,12 @@ def run(
         bool, typer.Option("--json", help="Print one JSON object at the end instead of streaming text.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Say on standard error what the KV cache holds, before the answer.")
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Say on standard error what the KV cache holds, and how memory and speed compare with the plan.",
+        ),
     ] = False,
     trace: Annotated[
         str | None,
@@ -91,13 +98,12 @@ def run(
         check_prompt(prompt)
     check_trace_path(trace)
     with open_llm(model, config) as llm, recording(llm, trace):
-        if verbose:
-            terminal.write_error(make_kv_cache_line(llm))
+        check = write_start_lines(llm.load_facts) if verbose else None
         if prompt is not None:
-            return _answer(llm, prompt, params, system=system, raw=raw, json=json)
+            return _answer(llm, prompt, params, check, system=system, raw=raw, json=json)
         from pelton.cli.chat import chat
 
-        return chat(llm, params, system=system, raw=raw)
+        return chat(llm, params, system=system, raw=raw, check=check)
 
 
 def check_prompt(prompt: str) -> None:
@@ -113,12 +119,24 @@ def make_messages(prompt: str, system: str | None) -> list[dict[str, object]]:
     return [*messages, {"role": "user", "content": prompt}]
 
 
-def _answer(llm: LLM, prompt: str, params: SamplingParams, *, system: str | None, raw: bool, json: bool) -> int:
+def _answer(
+    llm: LLM,
+    prompt: str,
+    params: SamplingParams,
+    check: PlanCheck | None,
+    *,
+    system: str | None,
+    raw: bool,
+    json: bool,
+) -> int:
     if json:
         result = llm.generate(prompt, params)[0] if raw else llm.chat(make_messages(prompt, system), params)
         terminal.write_json(make_json(result))
+        write_request_line(check, result)
         return 0
     from pelton.cli.streaming import print_stream
 
     outputs = llm.stream(prompt, params) if raw else llm.stream_chat(make_messages(prompt, system), params)
-    return EXIT_INTERRUPTED if print_stream(outputs).is_interrupted else 0
+    answer = print_stream(outputs)
+    write_request_line(check, answer.result)
+    return EXIT_INTERRUPTED if answer.is_interrupted else 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pelton.cli import terminal
 from pelton.cli.open_model import ModelOption, make_engine_options, open_async_engine
 from pelton.cli.options import OptionGroup, with_options
+from pelton.cli.plan_check import write_start_lines
 from pelton.core.config import read_environment
 from pelton.loading.catalog import DEFAULT_MODEL
 from pelton.server.options import ServerOptions
@@ -23,7 +24,7 @@ EXAMPLES = (
 )
 
 SERVER_OPTIONS = OptionGroup.from_dataclass(ServerOptions)
-ENGINE_OPTIONS = make_engine_options()
+ENGINE_OPTIONS = make_engine_options(has_queue=True)
 
 
 @with_options(SERVER_OPTIONS, ENGINE_OPTIONS)
@@ -46,6 +47,7 @@ def serve(model: ModelOption = None, **values: object) -> int:
     with bind(options) as listener:
         engine = open_async_engine(model, config)
         try:
+            write_start_lines(engine.load_facts)
             app = create_app(engine, options, model_names=names, keys=keys, log_stream=terminal.get_stdout())
             return run_server(
                 app, options, listener, lambda url: terminal.write_error(f"pelton: {names[0]} at {url}/v1")

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 
 from pelton.cli import terminal
 from pelton.cli.report import make_stats_line
-from pelton.core.outputs import RequestOutput
+from pelton.core.outputs import GenerationResult, RequestOutput
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedAnswer:
-    """The text that was printed, and whether Ctrl-C ended it."""
+    """The text that was printed, and whether Ctrl-C ended it; `result` is None if it did not come to its end."""
 
     text: str
     is_interrupted: bool
+    result: GenerationResult | None = None
 
 
 def print_stream(outputs: Iterator[RequestOutput]) -> PrintedAnswer:
@@ -46,12 +47,9 @@ def print_stream(outputs: Iterator[RequestOutput]) -> PrintedAnswer:
     text = "".join(parts)
     if not text.endswith("\n"):
         terminal.write_out("\n")
-    if last is not None and last.result is not None:
-        line = make_stats_line(last.result)
-    else:
-        line = _make_interrupted_line(start_s, token_times_s)
-    terminal.write_error(line)
-    return PrintedAnswer(text, is_interrupted)
+    result = None if last is None else last.result
+    terminal.write_error(_make_interrupted_line(start_s, token_times_s) if result is None else make_stats_line(result))
+    return PrintedAnswer(text, is_interrupted, result)
 
 
 def _close(outputs: Iterator[RequestOutput]) -> None:

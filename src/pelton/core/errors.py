@@ -30,6 +30,10 @@ A message names the input, the value found and what is allowed. Anything that is
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+ParameterError = TypeVar("ParameterError", bound="InvalidParameterError")
+
 
 class PeltonError(Exception):
     """Base of every error a user can cause or must be told about; its text is one clear line."""
@@ -38,14 +42,21 @@ class PeltonError(Exception):
 class InvalidParameterError(PeltonError, ValueError):
     """A parameter has a value outside what is allowed.
 
-    `parameter` names the field so that a command line or an HTTP layer can point at it.
+    `parameter` names the field so that a command line or an HTTP layer can point at it. `measure` is what of it has
+    the value: "number of tokens".
     """
 
-    def __init__(self, parameter: str, value: object, allowed: str) -> None:
-        super().__init__(f"{parameter} is {value!r}; allowed: {allowed}")
+    def __init__(self, parameter: str, value: object, allowed: str, measure: str = "") -> None:
+        subject = f"{measure} of {parameter}" if measure else parameter
+        super().__init__(f"{subject} is {value!r}; allowed: {allowed}")
         self.parameter = parameter
         self.value = value
         self.allowed = allowed
+        self.measure = measure
+
+    def rename(self: ParameterError, parameter: str) -> ParameterError:
+        """The same error about a field of another name."""
+        return type(self)(parameter, self.value, self.allowed, self.measure)
 
 
 class ContextLengthError(InvalidParameterError):

@@ -56,8 +56,8 @@ class Timings:
 class RequestOutput:
     """One streamed piece of choice `index`: new ids and the text they add.
 
-    The last one of a choice carries its finish_reason, and `stop_reason` or `error` where there is one. The last one of
-    the request carries usage, timings and `result`, the whole request as `generate` returns it.
+    The last one of a choice carries its finish_reason and seed, and `stop_reason` or `error` where there is one. The
+    last one of the request carries usage, timings and `result`, the whole request as `generate` returns it.
 
     `text_delta` never holds half a character, and all deltas of a choice joined are its text.
     """
@@ -73,6 +73,7 @@ class RequestOutput:
     index: int = 0
     stop_reason: str | int | None = None
     error: str | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

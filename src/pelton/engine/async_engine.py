@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pelton.core.config import EngineConfig
 from pelton.core.embedding import EmbeddingParams
 from pelton.core.errors import EngineDeadError, InvalidParameterError
+from pelton.core.load_facts import LoadFacts
 from pelton.core.model_config import ModelConfig
 from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
@@ -31,7 +32,7 @@ from pelton.engine.embedder import Embedder, EmbeddingResult
 from pelton.engine.engine_thread import EngineThread
 from pelton.engine.kv_picture import BlockUse, list_runs
 from pelton.engine.output_stream import OutputStream
-from pelton.engine.parts import EngineParts, RunnerFacts, get_context_length, load_parts, make_config
+from pelton.engine.parts import EngineParts, RunnerFacts, get_context_length, load_parts, make_config, make_load_facts
 from pelton.engine.prepare import PreparedRequest, RequestPreparer
 from pelton.engine.prompts import Message, Prompt, PromptEncoder
 from pelton.engine.requests import RequestTable
@@ -162,6 +163,12 @@ class AsyncEngine:
         """What requests lived through, step by step."""
         return self._require_loaded().traces
 
+    @property
+    def load_facts(self) -> LoadFacts:
+        """What the loaded model takes: memory, KV cache, threads."""
+        loaded = self._require_loaded()
+        return make_load_facts(loaded.parts, self.config, loaded.context_length)
+
     def stats(self) -> EngineStats:
         """Figures as of the last step; zeros before `start`."""
         return EngineStats() if self._loaded is None else self._loaded.thread.stats
@@ -256,9 +263,7 @@ class AsyncEngine:
             texts = [encoder.encode(prompt, each).token_ids for prompt, each in zip(prompts, names, strict=True)]
             for text, each in zip(texts, names, strict=True):
                 if max_prompt_tokens is not None and len(text) > max_prompt_tokens:
-                    raise InvalidParameterError(
-                        f"number of tokens of {each}", len(text), f"at most {max_prompt_tokens}"
-                    )
+                    raise InvalidParameterError(each, len(text), f"at most {max_prompt_tokens}", "number of tokens")
             return texts
 
         return await loaded.embedder.embed(await self._run(encode), params or EmbeddingParams())

@@ -79,7 +79,8 @@ class BenchmarkResult:
     """One test. `new_tokens` is 0 for prefill; for decode, `prompt_tokens` and `depth` came before the first one.
 
     `cost` is what one repeat needs, and `duration_s` its median; `node_s` are the seconds of the last step's nodes by
-    kind (linear, attend, other), as thread 0 saw them.
+    kind (linear, attend, other), as thread 0 saw them. The shares (0 to 1) of the timed repeats are those of the model,
+    of sampling, and of Python around both: making batches, and reading what was sampled.
     """
 
     test: Literal["prefill", "decode"]
@@ -91,6 +92,9 @@ class BenchmarkResult:
     duration_s: float
     cost: StepCost
     node_s: dict[str, float]
+    model_share: float
+    sample_share: float
+    python_share: float
 
 
 def run_benchmark(
@@ -127,7 +131,10 @@ def run_benchmark(
 
 
 class Lockstep:
-    """Requests that all sit at the same position and advance together; owns their tokens and positions."""
+    """Requests that all sit at the same position and advance together; owns their tokens and positions.
+
+    `model_s` and `sample_s` add up the seconds that the model and sampling took.
+    """
 
     def __init__(
         self, runner: Runner, requests: Sequence[Request], *, max_num_batched_tokens: int, use_kv_cache: bool
@@ -137,6 +144,8 @@ class Lockstep:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._use_kv_cache = use_kv_cache
         self._counted: StepCost | None = None
+        self.model_s = 0.0
+        self.sample_s = 0.0
 
     def count_cost(self, work: Callable[[], None]) -> StepCost:
         """Do `work` (steps of this object) and return what its steps need; slower than `work` alone."""
@@ -168,6 +177,8 @@ class Lockstep:
     def _advance(self, start: int, stop: int) -> None:
         for plan in self._make_plans(start, stop):
             result = self._runner.run(plan)
+            self.model_s += result.model_s
+            self.sample_s += result.sample_s
             if self._counted is not None:
                 self._counted += StepCost.from_node_times(self._runner.get_node_times())
             for item in plan.scheduled:
@@ -206,12 +217,11 @@ def _measure(
     prefill_cost = lockstep.count_cost(lambda: lockstep.prefill(depth, prompt_stop))
     first_cost = lockstep.count_cost(lambda: lockstep.decode(1))
     lockstep.decode(min(_NUM_WARM_UP_STEPS, options.new_tokens) - 1)
-    prefill_s = [_time(lambda: lockstep.prefill(depth, prompt_stop)) for _ in range(options.repeat)]
+    prefill_s, model_share, sample_share = _time_repeats(
+        lockstep, options, lambda: lockstep.prefill(depth, prompt_stop)
+    )
     prefill_nodes = runner.get_node_times()
-    decode_s = []
-    for _ in range(options.repeat):
-        lockstep.drop_output_after(1)
-        decode_s.append(_time(lambda: lockstep.decode(options.new_tokens)))
+    decode_s, *decode_shares = _time_repeats(lockstep, options, lambda: lockstep.decode(options.new_tokens))
     decode_nodes = runner.get_node_times()
     lockstep.drop_output_after(options.new_tokens)
     last_cost = lockstep.count_cost(lambda: lockstep.decode(1))
@@ -228,6 +238,9 @@ def _measure(
         duration_s=statistics.median(prefill_s),
         cost=prefill_cost,
         node_s=share_time(prefill_nodes),
+        model_share=model_share,
+        sample_share=sample_share,
+        python_share=1.0 - model_share - sample_share,
     )
     decode = dataclasses.replace(
         prefill,
@@ -237,8 +250,24 @@ def _measure(
         duration_s=statistics.median(decode_s),
         cost=decode_cost,
         node_s=share_time(decode_nodes),
+        model_share=decode_shares[0],
+        sample_share=decode_shares[1],
+        python_share=1.0 - sum(decode_shares),
     )
     return [prefill, decode]
+
+
+def _time_repeats(
+    lockstep: Lockstep, options: BenchmarkOptions, work: Callable[[], None]
+) -> tuple[list[float], float, float]:
+    """Seconds of each repeat of `work`, which begins behind the first token; the model's and sampling's shares."""
+    durations_s = []
+    model_s, sample_s = lockstep.model_s, lockstep.sample_s
+    for _ in range(options.repeat):
+        lockstep.drop_output_after(1)
+        durations_s.append(_time(work))
+    total_s = sum(durations_s)
+    return durations_s, (lockstep.model_s - model_s) / total_s, (lockstep.sample_s - sample_s) / total_s
 
 
 def _check_room(runner: Runner, options: BenchmarkOptions, context_length: int) -> None:

@@ -27,7 +27,7 @@ from pelton.core.request_options import RequestOptions
 from pelton.core.sampling_params import SamplingParams
 from pelton.core.trace import Send
 from pelton.engine.core import EngineCore
-from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config
+from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config, make_load_facts
 from pelton.engine.prepare import PreparedRequest, RequestPreparer, pair_params
 from pelton.engine.progress import show_progress
 from pelton.engine.prompts import Message, Prompt, PromptEncoder, check_token_ids, list_prompts
@@ -59,7 +59,7 @@ class LLM:
     One call at a time: a second one, from another thread or beside a stream that has not ended, raises
     `EngineBusyError`. After any other exception, `KeyboardInterrupt` included, the object is ready for the next call.
 
-    Attributes: `tokenizer`, `model_config`, `config`, `runner`, `load_ms` (without the download), and
+    Attributes: `tokenizer`, `model_config`, `config`, `runner`, `load_ms` (without the download), `load_facts`, and
     `context_length`: the most tokens of prompt and output together, which is the least of the model's own context,
     `max_context` and the token slots of the KV cache. `traces`: what requests lived through, step by step.
     """
@@ -95,6 +95,7 @@ class LLM:
         self.load_ms = parts.load_ms
         num_kv_slots = self.runner.num_blocks * self.runner.block_size
         self.context_length = get_context_length(self.model_config, config, num_kv_slots)
+        self.load_facts = make_load_facts(parts, config, self.context_length)
         # A file may name more tokens than its matrices have rows, or the reverse.
         self._vocab_size = min(parts.tokenizer.vocab_size, parts.model_config.vocab_size)
         self._preparer = RequestPreparer(

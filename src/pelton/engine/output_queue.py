@@ -110,4 +110,5 @@ def _merge(outputs: Sequence[RequestOutput]) -> RequestOutput:
         index=last.index,
         stop_reason=last.stop_reason,
         error=last.error,
+        seed=last.seed,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pelton.core.config import EngineConfig, read_environment
 from pelton.core.errors import InvalidParameterError
+from pelton.core.load_facts import LoadFacts, LoadMemory, read_resident_bytes
 from pelton.core.model_config import ModelConfig
 from pelton.engine.core import Runner
 from pelton.text.chat_template import ChatTemplate
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class EngineParts:
     """A loaded model: its shape, its text side and a runner that owns weights and KV cache.
 
-    `load_ms`: what loading took; `model_path`: the file of the weights, None if there is none.
+    `load_ms`: what loading took; `model_path`: the file of the weights, None if there is none; `memory`: what it holds.
     """
 
     model_config: ModelConfig
@@ -35,6 +36,7 @@ class EngineParts:
     runner: Runner
     load_ms: float = 0.0
     model_path: Path | None = None
+    memory: LoadMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,27 @@ def get_context_length(model_config: ModelConfig, config: EngineConfig, num_kv_s
     return limit
 
 
+def make_load_facts(parts: EngineParts, config: EngineConfig, context_length: int) -> LoadFacts:
+    """What plans and reports need of a loaded model."""
+    runner = parts.runner
+    return LoadFacts(
+        model_path=parts.model_path,
+        memory=parts.memory,
+        num_kv_blocks=runner.num_blocks,
+        block_size=runner.block_size,
+        kv_bytes_per_block=runner.kv_bytes_per_block,
+        kv_cache_dtype=config.kv_cache_dtype,
+        context_length=context_length,
+        isa=runner.isa,
+        num_threads=runner.num_threads,
+        max_step_tokens=config.prefill_chunk,
+        use_kv_cache=config.use_kv_cache,
+    )
+
+
 def load_parts(model: str | Path | None, config: EngineConfig, progress: ProgressCallback | None) -> EngineParts:
     """Find (if need be fetch) a model, read it and make its runner; raises what `loading` and `execution` raise."""
+    before_bytes = read_resident_bytes()
     # Here and not above: these bring in the native module and more, which `import pelton` must not pay for.
     from pelton.execution.runner import ModelRunner
     from pelton.loading.model import load_model
@@ -98,4 +119,5 @@ def load_parts(model: str | Path | None, config: EngineConfig, progress: Progres
         runner=runner,
         load_ms=(time.perf_counter() - start_s) * 1e3,
         model_path=path,
+        memory=LoadMemory(loaded.num_weight_bytes, before_bytes, read_resident_bytes()),
     )

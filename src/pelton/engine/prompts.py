@@ -85,7 +85,7 @@ class PromptEncoder:
         if len(text) > self.context_length:
             num_least = self.tokenizer.count_least_tokens(text)
             if num_least >= self.context_length:
-                raise self._make_length_error(f"least possible number of tokens of {name}", num_least)
+                raise self._make_length_error(name, num_least, "least possible number of tokens")
         try:
             return tuple(encode(text))
         except InvalidParameterError as error:
@@ -94,14 +94,13 @@ class PromptEncoder:
 
     def _finish(self, token_ids: tuple[int, ...], name: str, start_s: float) -> EncodedPrompt:
         if len(token_ids) >= self.context_length:
-            raise self._make_length_error(f"number of tokens of {name}", len(token_ids))
+            raise self._make_length_error(name, len(token_ids), "number of tokens")
         return EncodedPrompt(token_ids, start_s, time.perf_counter() - start_s)
 
-    def _make_length_error(self, what: str, num_tokens: int) -> ContextLengthError:
+    def _make_length_error(self, name: str, num_tokens: int, measure: str) -> ContextLengthError:
         context = self.context_length
-        return ContextLengthError(
-            what, num_tokens, f"at most {context - 1} (the context is {context} tokens, one must stay free)"
-        )
+        allowed = f"at most {context - 1} (the context is {context} tokens, one must stay free)"
+        return ContextLengthError(name, num_tokens, allowed, measure)
 
 
 def check_token_ids(token_ids: Sequence[int], name: str, vocab_size: int) -> tuple[int, ...]:

@@ -81,6 +81,7 @@ class RequestGroup:
             index=index,
             stop_reason=state.stop_reason,
             error=state.error,
+            seed=state.request.seed,
         )
         return (output,)
 
@@ -141,6 +142,7 @@ class RequestGroup:
                 index=choice.index,
                 stop_reason=choice.stop_reason,
                 error=choice.error,
+                seed=choice.seed,
             )
             for choice in result.choices
         )

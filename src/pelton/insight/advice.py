@@ -186,12 +186,14 @@ def _share_fairly(facts: RequestFacts) -> Advice | None:
         )
     num_tenants = len({*facts.times.behind_s, facts.trace.tenant})
     before = sum(facts.times.behind_s.values())
-    after = min(facts.times.own_prefill_s * (num_tenants - 1), before)
+    # A newcomer waits for the end of a step whatever the policy is.
+    waited = facts.history.find_steps(facts.trace.arrival_s, facts.trace.first_scheduled_s or facts.history.now_s)
+    longest_s = max((step.end_s - step.start_s for step in waited), default=0.0)
+    after = min(facts.times.own_prefill_s * (num_tenants - 1) + longest_s, before)
     effect, predicted = _compare("waiting for prompts", before, after)
-    text = (
-        f"{format_count(num_tenants, 'tenant')} would take turns, so that each waits for others about as long as its "
-    )
-    return Advice("--scheduling-policy fair", effect, text + "own prompt takes.", predicted)
+    tenants = format_count(num_tenants, "tenant")
+    text = f"{tenants} would take turns: each waits for the end of a step, then for others as long as its prompt takes."
+    return Advice("--scheduling-policy fair", effect, text, predicted)
 
 
 def _send_fewer(facts: RequestFacts) -> Advice | None:
@@ -290,21 +292,6 @@ def _read_whole(facts: RequestFacts) -> Advice | None:
     return Advice("a faster reader, or stream: false", effect, text, predicted)
 
 
-def _batch_for_rate(facts: RequestFacts) -> Advice | None:
-    """Several requests share each reading of the weights."""
-    now = max(round(facts.mean_batch), 1)
-    before, after = _predict_itl(facts, now), _predict_itl(facts, 8 * now)
-    if before is None or after is None or facts.setup.config.max_num_seqs < 8 * now:
-        return None
-    rate_now, rate = now / before, 8 * now / after
-    return Advice(
-        f"{8 * now} requests at once, in place of one after the other",
-        f"{rate_now:,.0f} -> {rate:,.0f} tokens/s in all, ITL {format_time(before)} -> {format_time(after)}",
-        "They share each reading of the weights.",
-        {"tokens_per_s": rate, "tokens_per_s_now": rate_now, "itl_ms": after * 1e3, "itl_now_ms": before * 1e3},
-    )
-
-
 _START: tuple[Knob, ...] = (_shorten_prompt, _use_prefix_cache, _use_more_threads)
 KNOBS: Mapping[str, tuple[Knob, ...]] = {
     "queued_behind_tenant": (_share_fairly,),
@@ -321,7 +308,7 @@ KNOBS: Mapping[str, tuple[Knob, ...]] = {
     "busy_neighbour": (_stop_neighbour, _leave_cpus),
     "slow_reader": (_read_whole,),
     "slow_to_start": _START,
-    "slow_to_stream": (_batch_for_rate, _use_more_threads),
+    "slow_to_stream": (_use_more_threads,),
     "balanced": (_use_more_threads,),
 }
 # Where what the model itself takes is the matter.

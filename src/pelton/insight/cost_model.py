@@ -11,6 +11,7 @@ the stored keys and values of each sequence once and does two products per visib
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -138,11 +139,22 @@ def count_equivalent_fp8_ops(ops: Sequence[OpCost]) -> float:
 
 def count_weight_bytes(shape: ModelShape, formats: ModelFormats) -> int:
     """Bytes of all weights in memory: matrices in their format, vectors in float32."""
-    matrices = sum(
-        each.count * formats.get(each.name, each.role).count_bytes(each.rows, each.cols)
-        for each in shape.list_matrices()
+    return _count_matrix_bytes(shape, formats) + 4 * shape.count_vector_weights()
+
+
+def _count_matrix_bytes(shape: ModelShape, formats: ModelFormats) -> int:
+    if formats.by_name:
+        matrices = [(each, 1) for each in shape.list_matrices()]
+    else:
+        # Of equal layers one is counted: a plan asks for this several times, and models have up to 126.
+        matrices = [(each, 1) for each in shape.list_matrices(num_layers=0)]
+        for layer, count in Counter(shape.layers).items():
+            index = shape.layers.index(layer)
+            matrices += [(each, count) for each in shape.list_layer_matrices(index)]
+    return sum(
+        count * each.count * formats.get(each.name, each.role).count_bytes(each.rows, each.cols)
+        for each, count in matrices
     )
-    return matrices + 4 * shape.count_vector_weights()
 
 
 def count_kv_bytes(shape: ModelShape, kv: KvFormat, context: int) -> float:

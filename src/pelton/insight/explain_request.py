@@ -22,7 +22,7 @@ from pelton.insight.explain_units import (
 from pelton.insight.verdicts import judge
 
 _WAITS = {
-    WaitCause.STEP: "for the step that was under way",
+    WaitCause.STEP: "until the engine could take it over, between two steps",
     WaitCause.BUDGET: "because the tokens of the steps went to others",
     WaitCause.TENANT_SHARE: "because its caller had its share of the steps already",
     WaitCause.MEMORY: "for free blocks of the KV cache",
@@ -38,6 +38,7 @@ _MISSES = {
     "off": "reuse is switched off for it",
 }
 _BAR_WIDTH = 40
+_CANDIDATE_BAR_WIDTH = 30
 _MAX_PIECES = 40
 
 
@@ -120,7 +121,7 @@ def _tell_queue(facts: RequestFacts) -> Stage:
     sums: dict[WaitCause, float] = {}
     for wait in list(facts.trace.waits):
         sums[wait.cause] = sums.get(wait.cause, 0.0) + wait.end_s - wait.start_s
-    told = sorted((cause for cause in sums if sums[cause] >= 0.5e-3), key=lambda cause: -sums[cause])
+    told = sorted((cause for cause in sums if sums[cause] >= 1e-3), key=lambda cause: -sums[cause])
     text = "Nothing was ahead of it: the next step took it."
     if told:
         text = "It waited " + ", then ".join(f"{format_time(sums[cause])} {_WAITS[cause]}" for cause in told) + "."
@@ -165,7 +166,9 @@ def _tell_prefill(facts: RequestFacts) -> Stage:
         text += "; these are so few that reading the weights from memory is the limit all the same."
     else:
         text += "."
-    found = [Fact("tokens computed", num, "tokens"), Fact("seconds of the model", model_s * 1e3, "ms")]
+    if any(step.num_sequences > 1 for step in steps):
+        text += " Others computed in the same steps; what is said of the steps includes them."
+    found = [Fact("tokens computed", num, "tokens"), Fact("the model's time", model_s * 1e3, "ms")]
     if model_s > 0:
         found.append(Fact("rate", num / model_s, "tokens/s"))
     if phase is not None:
@@ -226,7 +229,7 @@ def _tell_first_token(facts: RequestFacts, observed: Observed | None) -> Stage:
     if observed is not None and observed.candidates:
         width = max(len(repr(piece)) for _, piece, _ in observed.candidates)
         for token_id, piece, probability in observed.candidates:
-            bar = "#" * round(_BAR_WIDTH * probability)
+            bar = "#" * round(_CANDIDATE_BAR_WIDTH * probability)
             mark = "  <- drawn" if token_id == observed.first_id else ""
             lines.append(f"{piece!r:{width}}  {probability * 100:6.2f} %  {bar}{mark}")
             found.append(Fact(f"candidate {piece!r}", probability, "probability"))
@@ -251,7 +254,8 @@ def _tell_decode(facts: RequestFacts) -> Stage:
             ". Every step reads all weights and all K/V for a few rows, so that memory is the limit, not arithmetic."
         )
     elif bound == "arithmetic":
-        text += ". With so many sequences in a step arithmetic is the limit, although every step reads all weights."
+        others = "prompts of others" if any(step.num_prompt_tokens for step in steps) else "so many sequences"
+        text += f". With {others} in the steps arithmetic is the limit, although every step reads all weights."
     else:
         text += "."
     found = [Fact("tokens", num, "tokens"), Fact("sequences in a step", facts.mean_batch, "in the mean")]
@@ -312,8 +316,9 @@ def _tell_saved(facts: RequestFacts) -> Stage | None:
         Fact("operations with it", saved.with_ops / 1e9, "Gop"),
         Fact("operations without it", saved.without_ops / 1e9, "Gop"),
     ]
-    if saved.without_s is not None and facts.times.decode_s is not None:
-        text += f"; {format_time(saved.without_s)} by prediction in place of {format_time(facts.times.decode_s)}"
+    if saved.with_s is not None and saved.without_s is not None:
+        text += f"; by prediction {format_time(saved.without_s)} in place of {format_time(saved.with_s)}"
+        found.append(Fact("predicted with it", saved.with_s * 1e3, "ms"))
         found.append(Fact("predicted without it", saved.without_s * 1e3, "ms"))
     return Stage(name="kv_saved", title="What the KV cache saved", text=text + ".", facts=tuple(found))
 

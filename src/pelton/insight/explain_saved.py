@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pelton.insight.attention_cost import Work
 from pelton.insight.explain_costs import StepCounter
 from pelton.insight.explain_setup import Setup
-from pelton.insight.prediction import predict_prefill
+from pelton.insight.prediction import predict_decode, predict_prefill
 
 # Costs are smooth in the length of a sequence, so that a few lengths say what all of them cost.
 _MAX_LENGTHS = 17
@@ -21,11 +21,12 @@ _MAX_LENGTHS = 17
 class Saved:
     """Operations of the tokens after the first one with K/V kept, and with the whole sequence computed each time.
 
-    `without_s` is the predicted time of the latter; None where nothing can be predicted.
+    `with_s` and `without_s` are the predicted times of the two; None where nothing can be predicted.
     """
 
     with_ops: float
     without_ops: float
+    with_s: float | None
     without_s: float | None
 
 
@@ -41,12 +42,13 @@ def compare_with_recomputing(setup: Setup, num_prompt: int, num_tokens: int) -> 
     lengths = _choose_lengths(first, num_tokens)
     with_ops = _sum_between([(n, counter.count([Work(n - 1, 1)], 1).num_ops) for n in lengths])
     without_ops = _sum_between([(n, counter.count([Work(0, n)], 1).num_ops) for n in lengths])
-    without_s = None
-    if setup.rates is not None:
-        chunk = setup.config.prefill_chunk
-        seconds = [(n, predict_prefill(setup.planned, setup.rates, 1, n, 0, chunk).total_s) for n in lengths]
-        without_s = _sum_between(seconds)
-    return Saved(with_ops, without_ops, without_s)
+    planned, rates = setup.planned, setup.rates
+    if rates is None:
+        return Saved(with_ops, without_ops, None, None)
+    chunk = setup.config.prefill_chunk
+    with_s = _sum_between([(n, predict_decode(planned, rates, 1, n).total_s) for n in lengths])
+    without_s = _sum_between([(n, predict_prefill(planned, rates, 1, n, 0, chunk).total_s) for n in lengths])
+    return Saved(with_ops, without_ops, with_s, without_s)
 
 
 def _choose_lengths(first: int, count: int) -> list[int]:

@@ -7,7 +7,7 @@ attention over one KV type, each at a handful of row counts: about a second each
 
 from __future__ import annotations
 
-import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ _HIDDEN, _INNER = 512, 1536
 # The first steps bring what stays into the caches.
 _NUM_WARM_UP = 12
 _NUM_REPEATS = 7
+_NUM_SHARES = 3
 _HEAD_DIM, _NUM_KV_HEADS, _NUM_ATTEND_LAYERS = 64, 4, 16
 _CONTEXT = 2048
 # Together 0.5 GB of K and V in f16: far more than caches hold.
@@ -104,9 +105,9 @@ def measure_linear(pool: ThreadPool, isa: str, format_name: str) -> LinearRates:
         is_first = not by_size
         seconds = []
         for num_rows in ROW_COUNTS if is_first else ROW_COUNTS[:_NUM_ROW_COUNTS_ONCE]:
-            nodes = _run(program, cache, [(0, num_rows)], num_warm_up=_NUM_WARM_UP if num_rows == 1 else 2)
-            seconds.append(sum(time for kind, time in nodes if kind.startswith("linear")) / num_weights)
-            rest = sum(time for kind, time in nodes if not kind.startswith(("linear", "embed", "select")))
+            times = _run(program, cache, [(0, num_rows)], num_warm_up=_NUM_WARM_UP if num_rows == 1 else 2)
+            seconds.append(sum(times[kind] for kind in times if kind.startswith("linear")) / num_weights)
+            rest = sum(times[kind] for kind in times if not kind.startswith(("linear", "embed", "select")))
             if is_first and num_rows in (ROW_COUNTS[0], ROW_COUNTS[-1]):
                 rests[num_rows > 1] = rest / (num_rows * num_elements)
         by_size.append((*seconds, *(by_size[0][len(seconds) :] if by_size else ())))
@@ -138,8 +139,7 @@ def measure_attend(pool: ThreadPool, isa: str, kv_cache_dtype: str, group: int) 
     cache = _make_cache(kv_cache_dtype, _NUM_REQUESTS)
 
     def measure(sequences: Sequence[tuple[int, int]], num_keys: float, num_warm_up: int) -> float:
-        nodes = _run(program, cache, sequences, num_warm_up)
-        seconds = sum(time for kind, time in nodes if kind == "attend")
+        seconds = _run(program, cache, sequences, num_warm_up)["attend"]
         return 4.0 * group * width * _NUM_ATTEND_LAYERS * num_keys / seconds
 
     chunk_keys = _NUM_PREFILL * (_CONTEXT - _NUM_PREFILL + (_NUM_PREFILL + 1) / 2)
@@ -200,17 +200,32 @@ def _make_cache(kv_cache_dtype: str, num_requests: int) -> KvCache:
     return cache
 
 
-def _run(
-    program: Program, cache: KvCache, sequences: Sequence[tuple[int, int]], num_warm_up: int
-) -> list[tuple[str, float]]:
-    """Kind and median seconds of every node in steps of (tokens before, tokens) per request."""
+def _run(program: Program, cache: KvCache, sequences: Sequence[tuple[int, int]], num_warm_up: int) -> dict[str, float]:
+    """Seconds by kind of node in a step of (tokens before, tokens) per request: shares of the median step.
+
+    The time of one node can be a neighbour's: a thread that comes late skips what others did, and charges its wait to
+    what it does next. Over whole steps that evens out; medians of single nodes may even be zero.
+    """
+    import statistics
+
     from pelton.compute.batch import make_batch
 
     num_blocks = _CONTEXT // 16
     tables = [list(range(index * num_blocks, (index + 1) * num_blocks)) for index in range(len(sequences))]
     batch = make_batch([([0] * n, depth, table) for (depth, n), table in zip(sequences, tables, strict=True)])
-    runs = []
-    for _ in range(num_warm_up + _NUM_REPEATS):
+
+    def run_once() -> float:
+        start_s = time.perf_counter()
         program.run(cache, batch.token_ids, batch.cu_seqlens, batch.context_lens, batch.block_tables, batch.sample_rows)
-        runs.append(program.timings())
-    return [(each[0][0], statistics.median(run[1] for run in each)) for each in zip(*runs[num_warm_up:], strict=True)]
+        return time.perf_counter() - start_s
+
+    for _ in range(num_warm_up):
+        run_once()
+    # Nothing between these: the threads would fall asleep.
+    step_s = statistics.median(run_once() for _ in range(_NUM_REPEATS))
+    sums: dict[str, float] = {}
+    for _ in range(_NUM_SHARES):
+        run_once()
+        for kind, seconds, *_ in program.timings():
+            sums[kind] = sums.get(kind, 0.0) + seconds
+    return {kind: step_s * seconds / sum(sums.values()) for kind, seconds in sums.items()}

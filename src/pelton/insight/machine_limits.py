@@ -5,7 +5,6 @@ Knows the native probes and the sizes of caches, not models. Start at `measure_l
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,9 +142,16 @@ def _measure_threads(pool: ThreadPool, isa: str, buffer_bytes: int, report: Call
         f32_ops_per_s=_highest(ops["f32"]),
         int8_ops_per_s=_highest(ops["int8"]),
         bf16_ops_per_s=_highest(ops["bf16"]) if ops["bf16"] else None,
-        stage_handoff_s=Measured(min(handoff), statistics.median(handoff)),
+        stage_handoff_s=Measured(min(handoff), _find_median(handoff)),
     )
 
 
 def _highest(rates: Sequence[float]) -> Measured:
-    return Measured(max(rates), statistics.median(rates))
+    return Measured(max(rates), _find_median(rates))
+
+
+def _find_median(values: Sequence[float]) -> float:
+    # Here and not above: the module takes 5 ms, and `pelton plan` needs none of it.
+    import statistics
+
+    return statistics.median(values)

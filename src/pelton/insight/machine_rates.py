@@ -129,8 +129,9 @@ class TableMachine:
         return 0.0
 
 
-# What a step takes besides its nodes (planning, sampling, waking the threads), and what each request adds to it: on the
-# machine of docs/plan.md steps of 1 to 32 requests took 0.5 to 2.6 ms more than their nodes.
+# What a step takes besides its nodes (planning, sampling, waking the threads), and what each request adds to it: steps
+# of 1 to 32 requests took 0.5 to 2.6 ms more than their nodes on a Xeon, and on an EPYC 0.1 to 1.2 ms, the engine's own
+# Python and sampling at a temperature not included (docs/log.d/plan.md).
 STEP_OVERHEAD_S = 0.7e-3
 REQUEST_OVERHEAD_S = 50e-6
 
@@ -163,10 +164,12 @@ class MeasuredMachine:
         return op.num_ops / rate
 
     def predict_rest(self, num_elements: float, num_rows: float) -> float:
-        """Between the measured costs of one row and of many."""
-        rates = next(iter(self.linear.values()))
+        """Between the measured costs of one row and of many: means over the formats, which it does not depend on."""
         share_of_one = 1.0 / max(num_rows, 1.0)
-        return num_elements * (rates.rest_s_one * share_of_one + rates.rest_s_many * (1.0 - share_of_one))
+        seconds = [
+            rates.rest_s_one * share_of_one + rates.rest_s_many * (1.0 - share_of_one) for rates in self.linear.values()
+        ]
+        return num_elements * sum(seconds) / len(seconds)
 
     def predict_overhead(self, num_requests: int) -> float:
         """Measured once, see `STEP_OVERHEAD_S`."""

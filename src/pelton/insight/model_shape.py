@@ -240,10 +240,10 @@ class ModelShape:
             num_mixed = (2 + self.num_streams) * self.num_streams
             yield Matrix("streams_mix", num_mixed, self.num_streams * self.hidden_size, "kept", count=2)
 
-    def list_matrices(self) -> Iterator[Matrix]:
-        """Every matrix of the model once, named as in a GGUF file (`blk.0.attn_q`)."""
+    def list_matrices(self, num_layers: int | None = None) -> Iterator[Matrix]:
+        """Every matrix of the model (or of its first `num_layers`) once, named as in a GGUF file (`blk.0.attn_q`)."""
         yield self.embedding
-        for index in range(len(self.layers)):
+        for index in range(len(self.layers) if num_layers is None else num_layers):
             for each in self.list_layer_matrices(index):
                 yield Matrix(f"blk.{index}.{each.name}", each.rows, each.cols, each.role, each.count)
         if self.num_streams > 1:

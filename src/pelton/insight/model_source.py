@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pelton.core.errors import ModelFileError, ModelNotFoundError
-from pelton.core.model_config import ModelConfig
 from pelton.insight.model_shape import GroupedAttention, Layer, Mlp, ModelShape
 from pelton.insight.nearest import suggest
 from pelton.insight.presets import find_preset, list_presets
@@ -21,6 +20,7 @@ from pelton.insight.weight_formats import WEIGHT_FORMATS, ModelFormats, WeightFo
 
 if TYPE_CHECKING:
     from pelton.compute.ops import FloatArray, Weight
+    from pelton.core.model_config import ModelConfig
     from pelton.loading.gguf import GgufFile
 
 _CONFIG_NAME = "config.json"
@@ -56,7 +56,7 @@ def open_model(name: str, cache_dir: Path) -> ModelSource:
         return _open_hub(name, cache_dir)
     cached = _find_cached(name, cache_dir)
     if cached is not None:
-        return _open_gguf(cached)
+        return open_model_file(cached)
     preset = find_preset(name)
     if preset is not None:
         return ModelSource(
@@ -66,9 +66,11 @@ def open_model(name: str, cache_dir: Path) -> ModelSource:
             formats=ModelFormats.from_names(preset.weights),
             kv_cache_dtype=preset.kv_cache_dtype,
         )
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith((".gguf", ".json")):
-        return _open_hub(_HUB_PREFIX + name, cache_dir)
     forms = "a .gguf file, a config.json, hf:org/repo or a preset"
+    if name.startswith((".", "/", "~")) or name.endswith((".gguf", ".json")) or name.count("/") > 1:
+        raise ModelNotFoundError(f"{name!r} does not exist; allowed: {forms}")
+    if "/" in name:
+        return _open_hub(_HUB_PREFIX + name, cache_dir)
     raise ModelNotFoundError(f"no model is known as {name!r}; allowed: {forms}; {suggest(name, list_presets())}")
 
 
@@ -98,7 +100,7 @@ def _open_path(path: Path) -> ModelSource:
         if not (path / _CONFIG_NAME).is_file():
             raise ModelFileError(f"{path} is a directory without {_CONFIG_NAME}; allowed: a .gguf or config.json")
         path = path / _CONFIG_NAME
-    return _open_config(path, str(path)) if path.suffix.lower() == ".json" else _open_gguf(path)
+    return _open_config(path, str(path)) if path.suffix.lower() == ".json" else open_model_file(path)
 
 
 def _open_config(path: Path, source: str) -> ModelSource:
@@ -143,11 +145,14 @@ def _open_hub(name: str, cache_dir: Path) -> ModelSource:
 
 def _find_cached(name: str, cache_dir: Path) -> Path | None:
     """The file of a known model, if it is here already."""
-    from pelton.loading.cache_place import get_place
     from pelton.loading.catalog import CATALOG
 
+    if name not in CATALOG:
+        return None
+    from pelton.loading.cache_place import get_place
+
     try:
-        return get_place(CATALOG[name], cache_dir).find() if name in CATALOG else None
+        return get_place(CATALOG[name], cache_dir).find()
     except OSError:
         return None
 
@@ -171,7 +176,8 @@ class _HeaderSource:
         return dequantize(tensor.data, tensor.type, tensor.shape)
 
 
-def _open_gguf(path: Path) -> ModelSource:
+def open_model_file(path: Path) -> ModelSource:
+    """Read the header of a GGUF file. Raises `ModelFileError`, `ModelNotFoundError`, `UnsupportedModelError`."""
     from pelton.loading.gguf import open_gguf
     from pelton.models.registry import get_family
 

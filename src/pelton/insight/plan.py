@@ -17,9 +17,11 @@ from pelton.insight.model_shape import GroupedAttention, ModelShape
 from pelton.insight.prediction import PREFILL_CHUNK, Planned, Prediction, predict_decode, predict_prefill
 from pelton.insight.workspace import count_workspace_bytes
 
-# Python, its libraries and the native module, and what a token of vocabulary adds (docs/plan.md, memory).
-_PROCESS_BYTES = 60e6
-_VOCABULARY_ENTRY_BYTES = 250
+# The interpreter with the command line; NumPy, the native module, the engine's code and reading a file; what a token of
+# vocabulary adds with its merge (docs/log.d/plan.md).
+INTERPRETER_BYTES = 25e6
+_ENGINE_BYTES = 35e6
+_VOCABULARY_ENTRY_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +51,12 @@ class PlanOptions:
             raise InvalidParameterError("prompt", self.prompt, f"1 to {self.context}, the context")
 
     def choose_context(self, shape: ModelShape) -> int:
-        """The context in tokens. `InvalidParameterError` for more than the model can do."""
+        """The context in tokens. `InvalidParameterError` for a context or prompt that the model cannot have."""
         if self.context is None:
+            if self.prompt is not None and self.prompt > shape.max_context:
+                raise InvalidParameterError(
+                    "prompt", self.prompt, f"1 to {shape.max_context}, the context of this model"
+                )
             return max(min(4096, shape.max_context), self.prompt or 1)
         if self.context > shape.max_context:
             raise InvalidParameterError("context", self.context, f"1 to {shape.max_context}, the context of this model")
@@ -156,7 +162,7 @@ def plan_memory(
     largest_step = min(PREFILL_CHUNK, max(users * prompt, users))
     is_quantized = planned.formats.default.number_type == "int8"
     workspace = count_workspace_bytes(shape, largest_step, users, machine.limits.num_threads, is_quantized=is_quantized)
-    process = int(_PROCESS_BYTES + _VOCABULARY_ENTRY_BYTES * shape.vocab_size)
+    process = int(INTERPRETER_BYTES) + count_engine_bytes(shape)
     fixed = weight_bytes + workspace + process
     per_request = kv_bytes if kept is None else kept
     fitting = None if available is None else max(int((available - fixed) // max(per_request, 1)), 0)
@@ -171,6 +177,11 @@ def plan_memory(
         available_bytes=available,
         num_fitting=fitting,
     )
+
+
+def count_engine_bytes(shape: ModelShape) -> int:
+    """Bytes that loading adds to the interpreter besides weights and KV cache: libraries, code, tokenizer."""
+    return int(_ENGINE_BYTES + _VOCABULARY_ENTRY_BYTES * shape.vocab_size)
 
 
 def count_kept_kv_bytes(planned: Planned, context: int) -> float | None:

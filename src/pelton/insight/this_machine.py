@@ -1,7 +1,7 @@
 """This machine as `MeasuredMachine`: measured once, kept on disk with the machine's identity, measured anew on demand.
 
 What is missing for a model (a weight format, a KV type) is measured when it is first asked for. Start at
-`open_this_machine`.
+`open_this_machine`; `find_this_machine` never measures.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FILE_NAME = "machine_rates.json"
 # Raise when what is stored is measured in another way.
-_FILE_VERSION = 1
+_FILE_VERSION = 2
 
 # Plain names by the block type whose kernels they would run on.
 _MEASURED_AS = {"int8": "q8_0", "int4": "q4_0"}
@@ -48,12 +48,28 @@ class Needs:
     format_names: frozenset[str]
     attends: frozenset[tuple[str, int]]
 
+    def list_keys(self) -> list[str]:
+        """The names under which all of it is stored, in the order in which it is measured."""
+        linears = [f"linear {name}" for name in sorted(self.format_names)]
+        return ["limits", *linears, *(f"attend {kv_type} {group}" for kv_type, group in sorted(self.attends))]
+
 
 def list_needs(planned: Planned) -> Needs:
     """What predictions for a model need, and those for the changes that `plan_changes.py` weighs.
 
     Raises `ConfigError` for what Pelton has no kernels for.
     """
+    own = list_own_needs(planned)
+    groups = {group for _, group in own.attends}
+    if groups == {1}:
+        groups.add(SUGGESTED_GROUP)
+    kv_types = {planned.kv.name, "int8"}
+    attends = frozenset((kv_type, group) for kv_type in kv_types for group in groups)
+    return Needs(own.format_names | {"q4_0"}, attends)
+
+
+def list_own_needs(planned: Planned) -> Needs:
+    """What predictions for a model as it is need; raises as `list_needs` does."""
     shape = planned.shape
     names = {planned.formats.get(each.name, each.role).name for each in shape.list_matrices()}
     missing = sorted(name for name in names if name not in _MEASURED_AS and WEIGHT_FORMATS[name].block_type is None)
@@ -65,13 +81,10 @@ def list_needs(planned: Planned) -> Needs:
         if not isinstance(attention, GroupedAttention):
             raise ConfigError(f"{_NO_KERNELS} the attention of {shape.model_type}; {_HINT}")
         groups.add(attention.num_heads // attention.num_kv_heads)
-    if groups == {1}:
-        groups.add(SUGGESTED_GROUP)
     if planned.kv.name not in KV_CACHE_DTYPES:
         raise ConfigError(f"{_NO_KERNELS} a KV cache in {planned.kv.name}; {_HINT}")
-    kv_types = {planned.kv.name, "int8"}
-    formats = frozenset({_MEASURED_AS.get(name, name) for name in names} | {"q4_0"})
-    return Needs(formats, frozenset((kv_type, group) for kv_type in kv_types for group in groups))
+    formats = frozenset(_MEASURED_AS.get(name, name) for name in names)
+    return Needs(formats, frozenset((planned.kv.name, group) for group in groups))
 
 
 def open_this_machine(
@@ -96,21 +109,18 @@ def open_this_machine(
     identity = _describe_identity(isa, num_threads)
     path = read_environment().cache_dir / _FILE_NAME
     stored = {} if measure_anew else _load(path, identity)
-    num_stored = len(stored)
-    _measure_missing(stored, needs, ThreadPool(num_threads), isa, progress or (lambda what: None))
-    if len(stored) != num_stored:
+    if not stored.keys() >= set(needs.list_keys()):
+        _measure_missing(stored, needs, ThreadPool(num_threads), isa, progress or (lambda what: None))
         _save(path, identity, stored)
     return _make_machine(stored, needs, identity, path)
 
 
-def find_this_machine(needs: Needs, isa: str, num_threads: int) -> MeasuredMachine | None:
-    """Rates of this machine if all of `needs` are stored; measures nothing."""
+def find_this_machine(needs: Needs, isa: str, num_threads: int, cache_dir: Path) -> MeasuredMachine | None:
+    """Rates of this machine as they are stored in `cache_dir`: None if one of `needs` is missing. Measures nothing."""
+    path = cache_dir / _FILE_NAME
     identity = _describe_identity(isa, num_threads)
-    path = read_environment().cache_dir / _FILE_NAME
     stored = _load(path, identity)
-    wanted = ["limits", *(f"linear {name}" for name in needs.format_names)]
-    wanted += [f"attend {kv_type} {group}" for kv_type, group in needs.attends]
-    return _make_machine(stored, needs, identity, path) if all(key in stored for key in wanted) else None
+    return _make_machine(stored, needs, identity, path) if stored.keys() >= set(needs.list_keys()) else None
 
 
 def open_limits(isa: str | None, threads: int | None, progress: MeasureCallback | None = None) -> StoredLimits:
@@ -132,14 +142,14 @@ def estimate_machine(stored: StoredLimits) -> TableMachine:
 
 
 def _make_machine(
-    stored: dict[str, Any],  # Any: see `_load`
+    stored: Mapping[str, Any],  # Any: see `_load`
     needs: Needs,
-    identity: dict[str, object],
+    identity: Mapping[str, object],
     path: Path,
 ) -> MeasuredMachine:
     from pelton.execution.kv_size import read_free_bytes
 
-    linear = {name: _read_linear(stored[f"linear {name}"]) for name in needs.format_names}
+    linear = {name: _read_linear(stored[f"linear {name}"]) for name in sorted(needs.format_names)}
     for name, measured_as in _MEASURED_AS.items():
         if measured_as in linear:
             linear[name] = linear[measured_as]
@@ -170,7 +180,7 @@ def find_stored_limits(isa: str, num_threads: int) -> StoredLimits | None:
     return StoredLimits(_make_title(identity), _read_limits(stored["limits"])) if "limits" in stored else None
 
 
-def _make_title(identity: dict[str, object]) -> str:
+def _make_title(identity: Mapping[str, object]) -> str:
     threads = identity["threads"]
     return f"this machine ({identity['cpu']}, {identity['isa']}, {threads} thread{'s' * (threads != 1)})"
 

@@ -232,7 +232,7 @@ def find_slow_to_start(facts: RequestFacts) -> Claim | None:
         return None
     return Claim(
         facts.own_prefill_s,
-        "Slow to start: most of the time went into its prompt, little into its answer.",
+        "Most of the time went into its prompt, little into its answer.",
         (
             f"{format_count(facts.num_uncached, 'prompt token')} computed, "
             f"{format_count(facts.trace.num_output_tokens, 'token')} generated",
@@ -250,7 +250,7 @@ def find_slow_to_stream(facts: RequestFacts) -> Claim | None:
     reason = {"memory": "each token reads all weights and its K/V from memory", "arithmetic": "arithmetic rules it"}
     return Claim(
         facts.own_decode_s,
-        "Slow to stream: most of the time went into the tokens of the answer, one after the other"
+        "Most of the time went into the tokens of the answer, one after the other"
         + ("." if bound is None else f"; {reason[bound]}."),
         (
             f"{format_count(facts.trace.num_output_tokens, 'token')} generated, {format_time(sum(gaps) / len(gaps))} "

@@ -18,7 +18,7 @@ _RELEASE_BYTES = 16 << 20
 
 
 class GgufTensorSource:
-    """The tensors of one GGUF file. `num_weight_bytes` adds up what has been packed so far."""
+    """The tensors of one GGUF file. `num_weight_bytes` adds up what has been packed and kept so far."""
 
     def __init__(self, file: GgufFile, pool: ThreadPool) -> None:
         self._file = file
@@ -47,6 +47,7 @@ class GgufTensorSource:
         values = dequantize(tensor.data, tensor.type, tensor.shape)
         if not np.all(np.isfinite(values)):
             raise ModelFileError(f"{self._file.path}: tensor {name!r} holds NaN or infinity; allowed: finite numbers")
+        self.num_weight_bytes += values.nbytes
         return values
 
     def _get(self, name: str, shape: tuple[int, ...]) -> GgufTensor:

@@ -1,10 +1,11 @@
 """`StepBudget`: how many prompt tokens a step may take so that those who are generating hardly notice.
 
 While requests decode, a step should take about `max_step_s`, or two and a half times what a step of decodes alone
-takes, or what a reader does not notice if that is more. What that buys is learned from the measured time of earlier
-steps: the time of a step without prompt tokens, and the cost of a prompt token as a line over its depth (attention
-grows with the tokens before it). It knows token counts and seconds only, and changes when tokens are computed, never
-which. Entry points: `start`, `limit`, `observe`.
+takes, or what a reader does not notice if that is more. While nobody does, it may take a quarter of a second, after
+which newcomers are seen. What that buys is learned from the measured time of earlier steps: the time of a step without
+prompt tokens, and the cost of a prompt token as a line over its depth (attention grows with the tokens before it). It
+knows token counts and seconds only, and changes when tokens are computed, never which. Entry points: `start`, `limit`,
+`observe`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _FIRST_PREFILL_TOKENS = 16
 _DEFAULT_BUDGET = 2.5
 # Fifty tokens a second are smooth whatever decodes alone would take: a step may always last this long.
 _SMOOTH_STEP_S = 0.02
+# Where nobody decodes, a step may be this long: newcomers and cancels wait for its end.
+_LONE_STEP_S = 0.25
 _NUM_DECODE_STEPS = 9
 # After this many steps with prompt tokens in a row, one without measures anew what decodes take (at most 3 % of steps).
 _MEASURE_EVERY = 32
@@ -91,7 +94,14 @@ class StepBudget:
         self._depth_sum = 0.0
         self._left_s: float | None = None
         self._num_guaranteed = 0
-        if num_decodes == 0 or not self._has_measured or self._max_step_s == math.inf:
+        if self._max_step_s == math.inf:
+            return
+        if num_decodes == 0:
+            if self._cost.is_known:
+                self._left_s = max(_LONE_STEP_S, self._max_step_s or 0.0)
+                self._num_guaranteed = MIN_PREFILL_TOKENS
+            return
+        if not self._has_measured:
             return
         if self._must_measure():
             self._left_s = 0.0

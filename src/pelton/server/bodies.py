@@ -67,7 +67,7 @@ def validate_body(value: Mapping[str, object], schema: type[Schema]) -> Schema:
     try:
         return schema.model_validate(value)
     except ValidationError as error:
-        raise _make_error(error) from None
+        raise _make_error(error, value) from None
 
 
 async def _read_limited(request: Request, max_bytes: int) -> bytes:
@@ -87,10 +87,10 @@ async def _read_limited(request: Request, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _make_error(error: ValidationError) -> MalformedRequestError:
+def _make_error(error: ValidationError, body: object) -> MalformedRequestError:
     # Of a union every branch reports; the one that got deepest into the value is the one that was meant.
     first = max(error.errors(include_url=False, include_context=False), key=lambda e: len(e["loc"]))
-    field = format_location(first["loc"])
+    field = format_location(first["loc"], body)
     if first["type"] == "extra_forbidden":
         return MalformedRequestError(f"{field} is not a field this endpoint supports", field, "unknown_parameter")
     if first["type"] == "missing":
@@ -101,14 +101,23 @@ def _make_error(error: ValidationError) -> MalformedRequestError:
     return MalformedRequestError(f"{field} is {shown}; {_lower_first(message)}", field, "invalid_value")
 
 
-def format_location(location: tuple[int | str, ...]) -> str:
-    """The path of a field as one writes it: `messages[0].content`. Names of union branches are left out."""
+def format_location(location: tuple[int | str, ...], body: object) -> str:
+    """The path of a field as one writes it: `messages[0].content`. Names of union branches are left out.
+
+    A name that is a key of `body` at its place is a field, whatever it looks like.
+    """
     path = ""
+    value = body
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part not in _UNION_TAGS and "[" not in part and not part[:1].isupper():
-            path += f".{part}" if path else part
+            value = value[part] if isinstance(value, list) and part < len(value) else None
+            continue
+        is_key = isinstance(value, Mapping) and part in value
+        if is_key or (part not in _UNION_TAGS and "[" not in part and not part[:1].isupper()):
+            name = part if part.isprintable() and part.strip() else repr(part)
+            path += f".{name}" if path else name
+            value = value[part] if isinstance(value, Mapping) and is_key else None
     return path or "body"
 
 

@@ -140,7 +140,7 @@ class ChunkWriter:
             entries = make_chat_logprobs(self._tokenizer, output.new_token_ids, output.logprobs)
             choice["logprobs"] = {"content": entries, "refusal": None}
         if delta.finish_reason is not None:
-            choice["stop_reason"] = output.stop_reason
+            choice |= {"stop_reason": output.stop_reason, "seed": output.seed}
         if self._head.return_token_ids:
             choice["token_ids"] = list(output.new_token_ids)
         chunk: Json = {**self._fields, "choices": [choice]}

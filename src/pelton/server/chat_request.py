@@ -9,7 +9,7 @@ from pelton.server.generation import Ask
 from pelton.server.options import ServerOptions
 from pelton.server.schema.chat import ChatCompletionRequest, NamedTool
 from pelton.server.schema.sampling import check_stop, make_sampling_params
-from pelton.server.structures import get_structure_field, make_structure
+from pelton.server.structures import get_structure_names, make_structure
 
 
 def make_chat_ask(body: ChatCompletionRequest, options: ServerOptions) -> Ask:
@@ -25,7 +25,10 @@ def make_chat_ask(body: ChatCompletionRequest, options: ServerOptions) -> Ask:
         tool_choice=parse_tool_choice(choice, tools, is_parallel=body.parallel_tool_calls is not False),
         messages=[message.to_template() for message in body.messages],
         template_variables=body.chat_template_kwargs or {},
-        field_names={"structure": get_structure_field(body.structured_outputs)},
+        field_names={
+            **get_structure_names(body.structured_outputs),
+            "variables": "chat_template_kwargs",
+        },
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
         is_stream=bool(body.stream),
@@ -49,9 +52,9 @@ def make_chat_params(body: ChatCompletionRequest, options: ServerOptions) -> Sam
         return make_sampling_params(body, overrides)
     except InvalidParameterError as error:
         if error.parameter == "max_tokens" and limits:
-            raise InvalidParameterError(limits[-1], error.value, error.allowed) from error
+            raise error.rename(limits[-1]) from error
         if error.parameter == "logprobs":
-            raise InvalidParameterError("top_logprobs", error.value, error.allowed) from error
+            raise error.rename("top_logprobs") from error
         raise
 
 

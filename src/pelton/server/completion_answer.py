@@ -148,7 +148,7 @@ class CompletionWriter:
                 self._tokenizer, output.new_token_ids, output.logprobs, offset
             )
         if output.finish_reason is not None:
-            choice["stop_reason"] = output.stop_reason
+            choice |= {"stop_reason": output.stop_reason, "seed": output.seed}
         if self._head.return_token_ids:
             choice["token_ids"] = list(output.new_token_ids)
             if is_first:

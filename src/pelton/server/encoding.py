@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pelton.core.errors import ChatTemplateError, InvalidParameterError
+from pelton.server.errors import rename_parameter
 from pelton.server.generation import Ask, prepare_tools
 from pelton.server.state import ServerState
 from pelton.text.tokenizer import encode_chat
@@ -28,7 +29,10 @@ async def encode_ask(state: ServerState, ask: Ask, *, add_generation_prompt: boo
     Raises `ChatTemplateError` and `InvalidParameterError` as the template does.
     """
     ready = await prepare_tools(state, ask)
-    return await run_off_loop(state, lambda: _encode_messages(state, ready, add_generation_prompt))
+    try:
+        return await run_off_loop(state, lambda: _encode_messages(state, ready, add_generation_prompt))
+    except InvalidParameterError as error:
+        raise rename_parameter(error, ask.field_names) from error
 
 
 def encode_text(state: ServerState, text: str, name: str, *, add_special: bool) -> list[int]:

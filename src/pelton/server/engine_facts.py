@@ -14,6 +14,7 @@ from pelton.core.errors import PeltonError
 from pelton.engine.stats import EngineStats
 from pelton.insight.cost_model import count_weight_bytes
 from pelton.insight.model_source import make_shape, open_model
+from pelton.insight.plan_check import make_plan_check
 from pelton.insight.this_machine import StoredLimits, find_stored_limits
 from pelton.scheduling.stats import SchedulerStats
 
@@ -31,6 +32,7 @@ class EngineFacts:
 
     def __init__(self) -> None:
         self._model: Json | None = None
+        self._plan: tuple[Json | None] | None = None
         self._limits: StoredLimits | None = None
         self._looked_s: float | None = None
 
@@ -54,7 +56,7 @@ class EngineFacts:
             "prefix_cache": _describe_prefix_cache(stats.scheduler),
             "machine": self._describe_machine(engine.isa, facts.num_threads),
             "counters": _describe_counters(stats),
-            "plan": None,
+            "plan": self._describe_plan(engine),
             "options": _describe_options(engine.config),
         }
 
@@ -84,6 +86,16 @@ class EngineFacts:
                 pass  # the file has gone or changed since it was loaded
         self._model = model
         return model
+
+    def _describe_plan(self, engine: AsyncEngine) -> Json | None:
+        """Plan against actual; null for a model without a file, or whose file has changed since it was loaded."""
+        if self._plan is None:
+            try:
+                check = make_plan_check(engine.load_facts, read_environment().cache_dir)
+            except PeltonError:
+                check = None
+            self._plan = (None if check is None else check.make_dict(),)
+        return self._plan[0]
 
     def _describe_machine(self, isa: str, num_threads: int) -> Json | None:
         now_s = time.monotonic()

@@ -99,5 +99,5 @@ def rename_parameter(error: errors.InvalidParameterError, names: Mapping[str, st
     """The same error in the client's words: `names` maps what the engine calls a field to what the client called it."""
     for known, name in names.items():
         if re.search(rf"\b{re.escape(known)}\b", error.parameter):
-            return type(error)(error.parameter.replace(known, name, 1), error.value, error.allowed)
+            return error.rename(error.parameter.replace(known, name, 1))
     return error

@@ -100,7 +100,7 @@ def _add_machine(setup: Setup, isa: str) -> Setup:
     rates: MachineRates | None = None
     if setup.planned is not None:
         try:
-            rates = find_this_machine(list_needs(setup.planned), isa, setup.num_threads)
+            rates = find_this_machine(list_needs(setup.planned), isa, setup.num_threads, read_environment().cache_dir)
         except PeltonError:
             rates = None  # a model whose kernels are not measured
     if rates is None:

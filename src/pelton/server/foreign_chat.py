@@ -55,7 +55,7 @@ def renamed_errors(names: Mapping[str, str]) -> Iterator[None]:
         renamed = rename_field(error.parameter, names)
         if renamed == error.parameter or type(error) not in (InvalidParameterError, ContextLengthError):
             raise
-        raise type(error)(renamed, error.value, error.allowed) from error
+        raise error.rename(renamed) from error
 
 
 def rename_field(parameter: str, names: Mapping[str, str]) -> str:

@@ -97,7 +97,7 @@ class Gate:
         allowed = self._state.options.cors_origins
         if origin is None or "*" in allowed or origin in allowed:
             return
-        if urlsplit(origin).netloc != headers.get("host"):
+        if _get_host(origin) != headers.get("host"):
             raise ForbiddenOriginError(f"origin {origin!r} is not allowed; --cors-origins allows one")
 
 
@@ -178,6 +178,13 @@ def _is_open(method: str, path: str) -> bool:
 
 def _round_ms(time_s: float | None, start_s: float) -> float | None:
     return None if time_s is None else round((time_s - start_s) * 1e3, 3)
+
+
+def _get_host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # brackets that hold no address
+        return None
 
 
 def _get_sent_id(scope: Scope) -> str | None:

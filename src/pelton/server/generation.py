@@ -150,13 +150,14 @@ class Generation:
         """Let the engine check and queue the request."""
         try:
             await stream.start()
+            num_tokens, limit = len(stream.prompt_token_ids), self._state.options.max_prompt_tokens
+            if limit is not None and num_tokens > limit:
+                name = "prompt" if self._ask.messages is None else "messages"
+                raise InvalidParameterError(name, num_tokens, f"at most {limit}", "number of tokens")
         except InvalidParameterError as error:
             raise rename_parameter(error, self._ask.field_names) from error
         self.prompt_token_ids = stream.prompt_token_ids
-        num_tokens = self._live.num_prompt_tokens = len(stream.prompt_token_ids)
-        limit = self._state.options.max_prompt_tokens
-        if limit is not None and num_tokens > limit:
-            raise InvalidParameterError("number of prompt tokens", num_tokens, f"at most {limit}")
+        self._live.num_prompt_tokens = num_tokens
 
     def _cut(self) -> None:
         self._is_cut = True
@@ -178,7 +179,8 @@ class Generation:
     def _finish(self, result: GenerationResult | None) -> None:
         state, live = self._state, self._live
         if result is None:
-            state.metrics.count_abort(live.num_choices)
+            if live.num_prompt_tokens is not None:  # else it was refused, and no choice has begun
+                state.metrics.count_abort(live.num_choices)
             state.limiter.charge_tokens(self._caller.name, (live.num_prompt_tokens or 0) + live.num_output_tokens)
             entry: dict[str, object] = {"request_id": live.request_id, "output_tokens": live.num_output_tokens}
         else:

@@ -1,4 +1,4 @@
-"""Strict JSON in, compact JSON out. NaN, infinities and halves of surrogate pairs are no JSON, so they are refused.
+"""Strict JSON in, compact JSON out. NaN, infinities, halves of surrogate pairs and keys given twice are refused.
 
 Start at `parse_json`. It knows text only.
 """
@@ -34,7 +34,13 @@ def parse_json(data: bytes) -> object:
     except UnicodeDecodeError as error:
         raise MalformedRequestError(f"the body is not UTF-8: byte {error.start} is wrong") from None
     try:
-        value: object = json.loads(text, parse_float=_parse_float, parse_int=_parse_int, parse_constant=_refuse)
+        value: object = json.loads(
+            text,
+            parse_float=_parse_float,
+            parse_int=_parse_int,
+            parse_constant=_refuse,
+            object_pairs_hook=_make_object,
+        )
     except json.JSONDecodeError as error:
         raise MalformedRequestError(
             f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno}"
@@ -44,6 +50,16 @@ def parse_json(data: bytes) -> object:
     if "\\ud" in text or "\\uD" in text:
         _check_surrogates(value)
     return value
+
+
+def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    # json would keep the last value and say nothing.
+    names = [name for name, _ in pairs]
+    twice = next(name for position, name in enumerate(names) if name in names[:position])
+    raise MalformedRequestError(f"the body holds the key {twice[:100]!r} twice in one object; allowed: each key once")
 
 
 def _parse_float(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +90,7 @@ class ServerOptions:
     def __post_init__(self) -> None:
         check_number_types(self, _INTEGERS, _NUMBERS)
         validate_options(self)
+        self._check_texts()
         if (self.ssl_certfile is None) != (self.ssl_keyfile is None):
             raise InvalidParameterError("ssl_keyfile", self.ssl_keyfile, "both --ssl-certfile and --ssl-keyfile")
         if self.ssl_ca_certs is not None and self.ssl_certfile is None:
@@ -97,6 +99,20 @@ class ServerOptions:
             value = getattr(self, name)
             if value is not None and not Path(value).is_file():
                 raise InvalidParameterError(name, value, "a file that exists")
+
+    def _check_texts(self) -> None:
+        """Refuse texts with which the server would start and then not do what was meant."""
+        if not self.host.strip():
+            raise InvalidParameterError("host", self.host, "an address of this machine; 0.0.0.0 for all of them")
+        for name in self.served_model_name:
+            if not name.strip():
+                raise InvalidParameterError("served_model_name", name, "a name that is not empty")
+        for origin in self.cors_origins:
+            # Browsers send exactly this much, so that anything else would never match.
+            if origin != "*" and not re.fullmatch(r"https?://[^/?#\s]+", origin):
+                raise InvalidParameterError("cors_origins", origin, "* or http(s)://host[:port] without a path")
+        if self.otlp_endpoint is not None and not re.match(r"https?://[^/?#\s]", self.otlp_endpoint):
+            raise InvalidParameterError("otlp_endpoint", self.otlp_endpoint, "an http(s):// address")
 
     @property
     def is_loopback(self) -> bool:

@@ -1,7 +1,7 @@
 """Running the application: uvicorn with a graceful end. Start at `run_server`.
 
 SIGTERM or SIGINT: new requests are refused and /ready turns 503; open ones go on for `drain_timeout_s`, then end with
-an error; the process ends with exit code 0. A second SIGINT ends it at once.
+an error; the socket closes and the process ends with exit code 0. A second SIGINT ends it at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pelton.core.errors import ConfigError
 from pelton.server.options import ServerOptions
 from pelton.server.state import ServerState
 
-_GRACE_S = 5.0  # for answers that were just cut to reach their clients
+_GRACE_S = 5  # for answers that were just cut to reach their clients
+_DRAIN_POLL_S = 0.05
 _BACKLOG = 2048
 
 
@@ -42,8 +43,14 @@ class DrainingServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for open requests, cut those that take too long, then stop."""
         self._state.is_draining = True
-        timer = asyncio.get_running_loop().call_later(self._state.options.drain_timeout_s, self._state.live.cut_all)
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self._state.options.drain_timeout_s
+        timer = loop.call_at(end_s, self._state.live.cut_all)
+        # Before the base class closes the socket: /ready and refusals are answers that balancers understand.
+        open_tasks = set(self.server_state.tasks)
         try:
+            while loop.time() < end_s and not self.force_exit and not all(task.done() for task in open_tasks):
+                await asyncio.sleep(_DRAIN_POLL_S)
             await super().shutdown(sockets)
         finally:
             timer.cancel()
@@ -74,7 +81,7 @@ def make_server(app: FastAPI, options: ServerOptions) -> DrainingServer:
         access_log=False,
         server_header=False,
         backlog=_BACKLOG,
-        timeout_graceful_shutdown=int(options.drain_timeout_s + _GRACE_S),
+        timeout_graceful_shutdown=_GRACE_S,
         ssl_certfile=options.ssl_certfile,
         ssl_keyfile=options.ssl_keyfile,
         ssl_ca_certs=options.ssl_ca_certs,

@@ -21,7 +21,7 @@ def make_structure(
     try:
         return _make_structure(response_format, outputs, max_schema_bytes)
     except StructureError as error:
-        raise rename_parameter(error, {"structure": get_structure_field(outputs)}) from error
+        raise rename_parameter(error, get_structure_names(outputs)) from error
 
 
 def _make_structure(
@@ -40,16 +40,20 @@ def _make_structure(
         num_bytes = len(str(wanted.value))
         if num_bytes > max_schema_bytes:
             raise InvalidParameterError(
-                f"size of {get_structure_field(outputs)}",
-                num_bytes,
-                f"at most {max_schema_bytes} bytes",
+                get_structure_names(outputs)["structure"], num_bytes, f"at most {max_schema_bytes} bytes", "size"
             )
     return wanted
 
 
-def get_structure_field(outputs: StructuredOutputs | None) -> str:
-    """The field of a request from which its structure came, for errors."""
-    return "response_format" if outputs is None else "structured_outputs"
+def get_structure_names(outputs: StructuredOutputs | None) -> dict[str, str]:
+    """What errors of the engine name of a structure, and what the request calls it; the longer names come first."""
+    if outputs is None:
+        return {"structure": "response_format"}
+    return {
+        "structure.json_schema": "structured_outputs.json",
+        "structure.lark": "structured_outputs.grammar",
+        "structure": "structured_outputs",
+    }
 
 
 def _read_response_format(response_format: ResponseFormat) -> Structure | None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from jinja2 import nodes
 
 PART_SEPARATOR = "\n"
+# A conversation is not to be replaced by the way, nor marked by tokens of another model.
+_OWN_VARIABLES = ("messages", "tools", "bos_token", "eos_token", "add_generation_prompt")
 _MAX_INPUT_DEPTH = 32
 # What a template can run into besides Jinja's own errors; anything else would be a bug of ours.
 _TEMPLATE_FAULTS = (
@@ -81,14 +83,18 @@ class ChatTemplate:
         `add_generation_prompt` ends the text with the beginning of the assistant's turn; `tools` and `variables` are
         given to the template as they are. Roles are the template's business. The result goes to
         `tokenizer.encode_chat`, which adds no second BOS.
-        Raises `InvalidParameterError` for messages that are no messages and `ChatTemplateError`, with the template's
-        own message, if the template refuses them, fails or exceeds its limits.
+        Raises `InvalidParameterError` for messages that are no messages and for variables that would replace what is
+        set here, and `ChatTemplateError`, with the template's own message, if the template refuses them, fails or
+        exceeds its limits.
         """
+        for name in _OWN_VARIABLES:
+            if name in (variables or {}):
+                raise InvalidParameterError(f"variables.{name}", name, f"any name but {', '.join(_OWN_VARIABLES)}")
         plain = {
             "messages": _copy_messages(messages),
             "tools": None if tools is None else _copy(tools, "tools"),
             "documents": None,
-            **{name: _copy(value, name) for name, value in (variables or {}).items()},
+            **{name: _copy(value, f"variables.{name}") for name, value in (variables or {}).items()},
             **self._tokens,
             "add_generation_prompt": bool(add_generation_prompt),
         }

@@ -21,7 +21,7 @@ from pelton.server.schema.completions import CompletionRequest
 from pelton.server.schema.sampling import check_stop, make_sampling_params
 from pelton.server.sse import DONE_FRAME, EventStream, run_until_disconnect, start_stream
 from pelton.server.state import get_ids, get_log_fields, get_state
-from pelton.server.structures import get_structure_field, make_structure
+from pelton.server.structures import get_structure_names, make_structure
 from pelton.text.tokenizer import Tokenizer
 
 router = APIRouter(tags=["openai"])
@@ -90,7 +90,7 @@ def make_asks(body: CompletionRequest, prompts: Sequence[Prompt], options: Serve
         raise InvalidParameterError("logprobs", body.logprobs, "null in a stream with echo")
     if body.stream and body.prompt_logprobs is not None:
         raise InvalidParameterError("prompt_logprobs", body.prompt_logprobs, "null in a stream")
-    structure_names = {"structure": get_structure_field(body.structured_outputs)}
+    structure_names = get_structure_names(body.structured_outputs)
     needs_prompt = body.echo and body.logprobs is not None and body.prompt_logprobs is None
     params = make_sampling_params(
         body,

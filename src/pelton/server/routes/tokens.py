@@ -62,6 +62,7 @@ def _make_ask(body: TokenizeRequest) -> Ask:
         tools=tools,
         tool_choice=parse_tool_choice(None, tools),
         template_variables=body.chat_template_kwargs or {},
+        field_names={"variables": "chat_template_kwargs"},
     )
 
 

@@ -35,6 +35,8 @@ def _read_bias_keys(value: object) -> object:
         text = str(key)
         if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 20:
             raise ValueError(f"allowed: token ids as keys, not {text[:40]!r}")
+        if int(text) in biases:
+            raise ValueError(f"allowed: each token id once, not {int(text)} twice")
         biases[int(text)] = bias
     return biases
 
