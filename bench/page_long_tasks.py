@@ -41,7 +41,7 @@ new PerformanceObserver((list) => { for (const each of list.getEntries()) window
   .observe({ type: "longtask", buffered: true });
 """
 # A task of the thread's loop, and a call of the page's own script in it.
-_TASK, _CALL = "RunTask", "FunctionCall"
+_TASK, _CALL = "ThreadControllerImpl::RunTask", "FunctionCall"
 
 
 @dataclass(frozen=True)

@@ -37,18 +37,22 @@ END_MS = 300_000
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture: its name, the size of the window, the colours, and what is scrolled to its top."""
+    """One picture: its name, the size of the window, the colours, and what is scrolled to its top.
+
+    With `is_live` it is taken while the answer streams.
+    """
 
     name: str
     width: int
     height: int
     scheme: str
     top: str = "body"
+    is_live: bool = False
 
 
 SHOTS = (
     Shot("page-light", 1440, 1130, "light"),
-    Shot("page-dark", 1440, 1200, "dark", "#explanation"),
+    Shot("page-dark", 1440, 1320, "dark", "#explanation", is_live=True),
     Shot("page-phone", 390, 1900, "light"),
 )
 
@@ -79,12 +83,16 @@ def run_neighbours(url: str, num_requests: int) -> Iterator[None]:
             thread.join()
 
 
-def ask(page: Page) -> None:
-    """Send the prompt, wait for its end, and point at a token that was not certain."""
-    page.fill("#max_tokens", "120")
+def ask(page: Page, *, is_live: bool) -> None:
+    """Send the prompt, wait for its end, or its 80th token, and point at a token that was not certain."""
+    page.fill("#max_tokens", "400" if is_live else "120")
     page.fill("#seed", "3")
     page.fill("#prompt", PROMPT)
     page.press("#prompt", "Enter")
+    if is_live:
+        expect(page.locator("#tokens .token-view:nth-child(2) .token").nth(80)).to_be_attached(timeout=END_MS)
+        expect(page.locator("#explanation .verdict").first).to_be_visible(timeout=END_MS)
+        return
     expect(page.locator("#status")).to_have_text(re.compile("^Finished"), timeout=END_MS)
     expect(page.locator("#explanation .verdict").first).to_be_visible(timeout=END_MS)
     page.wait_for_timeout(2500)  # the last figures
@@ -99,7 +107,7 @@ def take(browser: Browser, url: str, shot: Shot) -> None:
     expect(page.locator("#served")).to_contain_text("parameters", timeout=END_MS)
     page.evaluate("document.getElementById('params').open = true")
     with run_neighbours(url, 4):
-        ask(page)
+        ask(page, is_live=shot.is_live)
         page.evaluate("document.getElementById('params').open = innerWidth > 600")
         page.evaluate("(top) => document.querySelector(top).scrollIntoView()", shot.top)
         page.wait_for_timeout(1000)

@@ -1,7 +1,7 @@
 // The engine: memory, queue, prefix cache, where its time goes. Start at `EnginePanel`.
 
 import { el, setText } from "./dom.js";
-import { formatBytes, formatCount, formatShare } from "./format.js";
+import { formatBytes, formatCount, formatMs, formatShare } from "./format.js";
 import { Panel, Values } from "./panel.js";
 
 const MISS_NAMES = {
@@ -25,7 +25,8 @@ export class EnginePanel {
     this.misses = el("ul", { class: "bars" });
     this.hits = el("p", { class: "hint" });
     this.setup = el("p", { class: "hint" });
-    this.panel = new Panel("engine", "Engine", this.values.root, el("h4", { text: "Time since the start" }), this.time, this.timeNames, el("h4", { text: "Prefix cache" }), this.hits, this.misses, this.setup);
+    this.plan = el("p", { class: "hint" });
+    this.panel = new Panel("engine", "Engine", this.values.root, el("h4", { text: "Time since the start" }), this.time, this.timeNames, el("h4", { text: "Prefix cache" }), this.hits, this.misses, this.setup, this.plan);
     this.root = this.panel.root;
   }
 
@@ -46,6 +47,7 @@ export class EnginePanel {
     const options = engine.options;
     const step = options.max_step_ms === null ? "step length chosen by itself" : `steps of at most ${options.max_step_ms} ms`;
     setText(this.setup, `${engine.model.formats ?? "weights"}, KV in ${cache.dtype} (${formatBytes(cache.bytes_per_token)} a token, ${formatCount(cache.tokens)} tokens), at most ${formatCount(options.max_num_seqs)} sequences, ${options.scheduling_policy} policy, ${step}, chunks of ${formatCount(options.prefill_chunk)} tokens.`);
+    setText(this.plan, engine.plan === null ? "" : describePlan(engine.plan));
     this.panel.setCaption(`${formatCount(engine.counters.steps)} steps, ${formatCount(engine.counters.new_tokens)} tokens generated since the start.`);
     this.panel.setNote("");
   }
@@ -81,6 +83,14 @@ export class EnginePanel {
       setText(number, formatCount(count));
     });
   }
+}
+
+function describePlan({ memory, speed }) {
+  const sizes = [["weights", memory.weight_bytes], ["KV cache", memory.kv_cache_bytes], ["program", memory.program_bytes]];
+  const said = sizes.map(([name, size]) => `${name} ${formatBytes(size.predicted)} / ${formatBytes(size.measured)}`);
+  const text = `Planned / measured: ${said.join(", ")}.`;
+  if (speed === null) return text;
+  return `${text} Predicted for one user: ITL ${formatMs(speed.itl_s * 1e3)}, TTFT of ${formatCount(speed.prompt_tokens)} tokens ${formatMs(speed.ttft_s * 1e3)}.`;
 }
 
 function describeWaiting(queue) {
