@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from live_server import wait_until
-from scripted import echo, make_engine, say
+from scripted import echo, make_engine
 
+from pelton.core.request import Request
 from pelton.server.auth import ApiKeys
 
 
@@ -21,17 +22,22 @@ def test_a_request_is_explained_by_any_of_its_ids(serve) -> None:
 
 
 def test_an_unfinished_request_is_explained_too(serve) -> None:
-    server = serve(make_engine(say("x", end=None)))
-    body = {"prompt": "ab", "stream": True, "max_tokens": 400}
-    with server.client.stream("POST", "/v1/completions", json=body, headers={"x-request-id": "mine"}) as response:
-        lines = response.iter_lines()
-        next(lines)
-        server.engine.runner.gate.clear()
-        try:
+    def choose(request: Request) -> int:
+        if len(request.output_token_ids) == 5:
+            engine.runner.gate.clear()  # the next step waits
+        return ord("x")
+
+    engine = make_engine(choose)
+    server = serve(engine)
+    body = {"prompt": "ab", "stream": True, "max_tokens": 50}
+    try:
+        with server.client.stream("POST", "/v1/completions", json=body, headers={"x-request-id": "mine"}) as response:
+            lines = response.iter_lines()
+            next(lines)
             found = server.client.get("/v1/requests/mine/explain").json()
-        finally:
-            server.engine.runner.gate.set()
-        assert "so far" in found["text"]
+            assert "so far (decoding)" in found["text"]
+    finally:
+        engine.runner.gate.set()
     wait_until(lambda: len(server.state.live) == 0, "the request to end")
 
 

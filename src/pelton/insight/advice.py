@@ -34,7 +34,7 @@ def advise(facts: RequestFacts, verdicts: Sequence[str]) -> list[Advice]:
     for name in verdicts:
         found += [advice for knob in KNOBS.get(name, ()) if (advice := knob(facts)) is not None]
     if any(name in _ASK_PLAN for name in verdicts):
-        found += _ask_plan(facts)
+        found += _ask_plan(facts, wants_start=verdicts[0] != "slow_to_stream")
     return list(_drop_repeated(found))[:MAX_ADVICE]
 
 
@@ -46,8 +46,11 @@ def _drop_repeated(found: Iterable[Advice]) -> Iterable[Advice]:
     return first.values()
 
 
-def _ask_plan(facts: RequestFacts) -> list[Advice]:
-    """The changes that `pelton plan` would name for requests like this one."""
+def _ask_plan(facts: RequestFacts, *, wants_start: bool) -> list[Advice]:
+    """The changes that `pelton plan` would name for requests like this one.
+
+    Without `wants_start` those that only bring the first token sooner are left out.
+    """
     planned, rates = facts.setup.planned, facts.setup.rates
     if planned is None or rates is None:
         return []
@@ -56,7 +59,8 @@ def _ask_plan(facts: RequestFacts) -> list[Advice]:
     prompt = min(trace.num_prompt_tokens, context)
     try:
         options = PlanOptions(context=context, users=max(round(facts.mean_batch), 1), prompt=prompt)
-        changes = find_changes(make_plan(planned, rates, options, None))
+        plan = make_plan(planned, rates, options, None)
+        changes = find_changes(plan)
     except (PeltonError, KeyError):  # a shape that cannot be planned, a rate that was not measured
         return []
     return [
@@ -67,6 +71,7 @@ def _ask_plan(facts: RequestFacts) -> list[Advice]:
             {"ttft_ms": change.ttft_s * 1e3, "itl_ms": change.itl_s * 1e3, "tokens_per_s": change.tokens_per_s},
         )
         for change in changes
+        if wants_start or change.itl_s < plan.speed.itl_s or change.tokens_per_s > plan.speed.tokens_per_s
     ]
 
 
