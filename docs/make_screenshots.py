@@ -52,7 +52,7 @@ class Shot:
 
 SHOTS = (
     Shot("page-light", 1440, 1130, "light"),
-    Shot("page-dark", 1440, 1320, "dark", "#explanation", is_live=True),
+    Shot("page-dark", 1440, 1480, "dark", "#explanation", is_live=True),
     Shot("page-phone", 390, 1900, "light"),
 )
 

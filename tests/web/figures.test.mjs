@@ -3,8 +3,28 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { countUses, logTicks, makeCells, makeGaps, makePoint, makeRows, makeStart, quantile, roundUp, USES } from "../../src/pelton/web/figures.js";
-import { formatBytes, formatCount, formatMs, formatShare, formatShort, plural, rateProbability, showToken } from "../../src/pelton/web/format.js";
+import {
+  countUses,
+  logTicks,
+  makeCells,
+  makeGaps,
+  makePoint,
+  makeRows,
+  makeStart,
+  quantile,
+  roundUp,
+  USES,
+} from "../../src/pelton/web/figures.js";
+import {
+  formatBytes,
+  formatCount,
+  formatMs,
+  formatShare,
+  formatShort,
+  plural,
+  rateProbability,
+  showToken,
+} from "../../src/pelton/web/format.js";
 import { EventParser } from "../../src/pelton/web/sse.js";
 
 test("quantiles are values that occur, by nearest rank", () => {
@@ -23,19 +43,36 @@ test("axes end on 1, 2 or 5 times a power of ten", () => {
 });
 
 test("blocks are counted by use, and a cell shows the block that matters most", () => {
-  const runs = [["request", 2], ["own", 1], ["cached", 3], ["free", 994]];
+  const runs = [
+    ["request", 2],
+    ["own", 1],
+    ["cached", 3],
+    ["free", 994],
+  ];
   assert.deepEqual(countUses(runs), { free: 994, cached: 3, own: 1, shared: 0, request: 2, request_shared: 0 });
   const fine = makeCells(runs, 1000, 1000);
   assert.deepEqual([fine.perCell, fine.numShown, fine.numHidden, fine.cells.length], [1, 64, 936, 64]);
-  assert.deepEqual(Array.from(fine.cells.slice(0, 7), (rank) => USES[rank]), ["request", "request", "own", "cached", "cached", "cached", "free"]);
+  assert.deepEqual(
+    Array.from(fine.cells.slice(0, 7), (rank) => USES[rank]),
+    ["request", "request", "own", "cached", "cached", "cached", "free"],
+  );
   const coarse = makeCells(runs, 1000, 16);
   assert.equal(coarse.perCell, 4);
-  assert.deepEqual(Array.from(coarse.cells.slice(0, 3), (rank) => USES[rank]), ["request", "cached", "free"]);
+  assert.deepEqual(
+    Array.from(coarse.cells.slice(0, 3), (rank) => USES[rank]),
+    ["request", "cached", "free"],
+  );
 });
 
 test("every block in use is in the picture, however large the cache is", () => {
   for (const numBlocks of [1, 63, 64, 65, 5000, 131072]) {
-    const runs = numBlocks > 1 ? [["free", numBlocks - 1], ["own", 1]] : [["own", 1]];
+    const runs =
+      numBlocks > 1
+        ? [
+            ["free", numBlocks - 1],
+            ["own", 1],
+          ]
+        : [["own", 1]];
     const { cells, numShown, perCell } = makeCells(runs, numBlocks, 1500);
     assert.equal(numShown, numBlocks);
     assert.ok(cells.length <= 1500);
@@ -46,13 +83,38 @@ test("every block in use is in the picture, however large the cache is", () => {
 test("rows of the timeline put this request first and leave out the idle ones", () => {
   const steps = [
     { number: 1, shares: [[7, 0, 5]] },
-    { number: 2, shares: [[7, 5, 1], [8, 0, 3], [9, 0, 1]] },
-    { number: 3, shares: [[8, 3, 1], [9, 1, 1]] },
+    {
+      number: 2,
+      shares: [
+        [7, 5, 1],
+        [8, 0, 3],
+        [9, 0, 1],
+      ],
+    },
+    {
+      number: 3,
+      shares: [
+        [8, 3, 1],
+        [9, 1, 1],
+      ],
+    },
   ];
   const { rows, numHidden } = makeRows(steps, { 7: "gen-a", 8: "gen-b", 9: "gen-c" }, "gen-c", 2);
   assert.equal(numHidden, 1);
-  assert.deepEqual(rows.map((row) => [row.number, row.name, row.isOwn]), [[9, "gen-c", true], [8, "gen-b", false]]);
-  assert.deepEqual([...rows[1].tokens], [[2, 3], [3, 1]]);
+  assert.deepEqual(
+    rows.map((row) => [row.number, row.name, row.isOwn]),
+    [
+      [9, "gen-c", true],
+      [8, "gen-b", false],
+    ],
+  );
+  assert.deepEqual(
+    [...rows[1].tokens],
+    [
+      [2, 3],
+      [3, 1],
+    ],
+  );
 });
 
 test("a step is a point where operations, bytes and a rate are known", () => {
@@ -96,7 +158,15 @@ test("the time to the first token is its phases, and what others took of the pre
 });
 
 test("numbers are written for people", () => {
-  assert.deepEqual([0.1234, 12.34, 123.4, 1234, 123_456, null, NaN].map(formatMs), ["0.12 ms", "12.3 ms", "123 ms", "1.23 s", "123 s", "–", "–"]);
+  assert.deepEqual([0.1234, 12.34, 123.4, 1234, 123_456, null, NaN].map(formatMs), [
+    "0.12 ms",
+    "12.3 ms",
+    "123 ms",
+    "1.23 s",
+    "123 s",
+    "–",
+    "–",
+  ]);
   assert.deepEqual([0, 1023, 1536, 3 * 2 ** 30].map(formatBytes), ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]);
   assert.deepEqual([135e6, 1.24e9, 999, 7e3].map(formatShort), ["135 M", "1.2 B", "999", "7.0 K"]);
   assert.deepEqual([0, 0.0004, 0.061, 0.5, 1].map(formatShare), ["0.0 %", "< 0.1 %", "6.1 %", "50 %", "100 %"]);

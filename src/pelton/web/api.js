@@ -92,7 +92,11 @@ async function check(response) {
     // No JSON: a proxy's answer, perhaps.
   }
   const said = typeof found === "string" ? found : found?.message;
-  throw new ApiError(describe(response.status, said, response.headers.get("retry-after")), response.status, found?.param);
+  throw new ApiError(
+    describe(response.status, said, response.headers.get("retry-after")),
+    response.status,
+    found?.param,
+  );
 }
 
 function describe(status, message, retryAfter) {

@@ -20,7 +20,10 @@ function showServed(engine, error) {
     return;
   }
   const { model } = engine;
-  setText(byId("served"), `${model.name} · ${formatShort(model.parameters)} parameters · ${engine.isa} · ${plural(engine.threads, "thread")} · context ${formatCount(engine.context_length)}`);
+  setText(
+    byId("served"),
+    `${model.name} · ${formatShort(model.parameters)} parameters · ${engine.isa} · ${plural(engine.threads, "thread")} · context ${formatCount(engine.context_length)}`,
+  );
 }
 
 function startKeyForm() {

@@ -5,8 +5,22 @@ import { formatCount, plural } from "./format.js";
 import { Chart, Legend, Panel } from "./panel.js";
 
 const MAX_CELLS = 1536;
-const COLOR_OF = { free: "free", cached: "cached", own: "own", shared: "shared", request: "request", request_shared: "request-shared" };
-const NAMES = { request: "this request's own", request_shared: "this request's, shared", own: "others' own", shared: "others', shared", cached: "cached, reusable", free: "free" };
+const COLOR_OF = {
+  free: "free",
+  cached: "cached",
+  own: "own",
+  shared: "shared",
+  request: "request",
+  request_shared: "request-shared",
+};
+const NAMES = {
+  request: "this request's own",
+  request_shared: "this request's, shared",
+  own: "others' own",
+  shared: "others', shared",
+  cached: "cached, reusable",
+  free: "free",
+};
 
 /** Which blocks of the KV cache are whose. */
 export class BlocksPanel {
@@ -25,12 +39,18 @@ export class BlocksPanel {
     const counts = countUses(cache.runs);
     const { cells, perCell, numShown, numHidden } = makeCells(cache.runs, cache.num_blocks, MAX_CELLS);
     this.#cells = cells;
-    for (const [use, name] of Object.entries(NAMES)) this.legend.update(COLOR_OF[use], `${name} ${formatCount(counts[use])}`);
-    const unit = perCell === 1 ? `A square is a block of ${plural(cache.block_size, "token")}` : `A square is ${perCell} blocks of ${plural(cache.block_size, "token")}`;
+    for (const [use, name] of Object.entries(NAMES))
+      this.legend.update(COLOR_OF[use], `${name} ${formatCount(counts[use])}`);
+    const unit =
+      perCell === 1
+        ? `A square is a block of ${plural(cache.block_size, "token")}`
+        : `A square is ${perCell} blocks of ${plural(cache.block_size, "token")}`;
     const rest = numHidden > 0 ? `; ${formatCount(numHidden)} more are free` : "";
     this.panel.setCaption(`${unit}: ${formatCount(numShown)} of ${formatCount(cache.num_blocks)} shown${rest}.`);
     const said = Object.entries(NAMES).filter(([use]) => counts[use] > 0);
-    this.chart.setLabel(`${plural(cache.num_blocks, "block")} of the KV cache: ${said.map(([use, name]) => `${formatCount(counts[use])} ${name}`).join(", ")}`);
+    this.chart.setLabel(
+      `${plural(cache.num_blocks, "block")} of the KV cache: ${said.map(([use, name]) => `${formatCount(counts[use])} ${name}`).join(", ")}`,
+    );
     this.panel.setNote("");
     this.chart.draw(this.#getHeight());
   }

@@ -86,7 +86,9 @@ export class Playground {
     turn.node.removeAttribute("aria-busy");
     if (run !== this.#run) return;
     if (run.state === "failed") {
-      this.#showError(run.error.param?.startsWith("response_format") ? `JSON schema: ${run.error.message}` : run.error.message);
+      this.#showError(
+        run.error.param?.startsWith("response_format") ? `JSON schema: ${run.error.message}` : run.error.message,
+      );
       setText(byId("status"), "Failed");
       if (run.error.status === 401) document.dispatchEvent(new CustomEvent("key-wanted"));
     } else {
@@ -105,7 +107,13 @@ export class Playground {
     const name = role === "user" ? "You" : "Model";
     const text = document.createTextNode(content);
     const foot = el("p", { class: "turn-foot" });
-    const node = el("article", { class: `turn ${role}`, "aria-label": name }, el("h3", { text: name }), el("div", { class: "turn-text" }, text), foot);
+    const node = el(
+      "article",
+      { class: `turn ${role}`, "aria-label": name },
+      el("h3", { text: name }),
+      el("div", { class: "turn-text" }, text),
+      foot,
+    );
     const turn = { role, content, node, text, foot };
     this.#turns.push(turn);
     byId("log").append(node);
@@ -133,7 +141,8 @@ export class Playground {
     } catch (error) {
       return this.#refuseSchema(`This is not JSON: ${error.message}`);
     }
-    if (parsed === null || typeof parsed !== "object" || Array.isArray(parsed)) return this.#refuseSchema("A JSON schema is an object in braces.");
+    if (parsed === null || typeof parsed !== "object" || Array.isArray(parsed))
+      return this.#refuseSchema("A JSON schema is an object in braces.");
     params.response_format = { type: "json_schema", json_schema: { name: "answer", schema: parsed } };
     return params;
   }
@@ -162,11 +171,17 @@ export class Playground {
     byId("regenerate").disabled = isRunning || this.#run === null;
     byId("clear").disabled = this.#turns.length === 0;
     // A button that goes away must not take the focus with it.
-    if (activeElement === byId("stop") || activeElement === byId("send")) (isRunning ? byId("stop") : this.fields.prompt).focus();
+    if (activeElement === byId("stop") || activeElement === byId("send"))
+      (isRunning ? byId("stop") : this.fields.prompt).focus();
   }
 
   #showEmpty() {
-    byId("log").replaceChildren(el("p", { class: "empty", text: "Send a message: the answer streams here, and what it cost the machine appears in the X-ray." }));
+    byId("log").replaceChildren(
+      el("p", {
+        class: "empty",
+        text: "Send a message: the answer streams here, and what it cost the machine appears in the X-ray.",
+      }),
+    );
   }
 }
 

@@ -19,14 +19,33 @@ const TIME_COLORS = { prefill_s: "prefill", decode_s: "decode", sample_s: "queue
 /** Figures of the whole engine. */
 export class EnginePanel {
   constructor() {
-    this.values = new Values([["weights", "Weights"], ["kv", "KV cache"], ["used", "KV in use"], ["queue", "Running"], ["waiting", "Waiting"], ["preempted", "Preemptions"]]);
+    this.values = new Values([
+      ["weights", "Weights"],
+      ["kv", "KV cache"],
+      ["used", "KV in use"],
+      ["queue", "Running"],
+      ["waiting", "Waiting"],
+      ["preempted", "Preemptions"],
+    ]);
     this.time = el("div", { class: "parts", role: "img", "aria-label": "Where the engine's time went" });
     this.timeNames = el("ul", { class: "legend" });
     this.misses = el("ul", { class: "bars" });
     this.hits = el("p", { class: "hint" });
     this.setup = el("p", { class: "hint" });
     this.plan = el("p", { class: "hint" });
-    this.panel = new Panel("engine", "Engine", this.values.root, el("h4", { text: "Time since the start" }), this.time, this.timeNames, el("h4", { text: "Prefix cache" }), this.hits, this.misses, this.setup, this.plan);
+    this.panel = new Panel(
+      "engine",
+      "Engine",
+      this.values.root,
+      el("h4", { text: "Time since the start" }),
+      this.time,
+      this.timeNames,
+      el("h4", { text: "Prefix cache" }),
+      this.hits,
+      this.misses,
+      this.setup,
+      this.plan,
+    );
     this.root = this.panel.root;
   }
 
@@ -35,7 +54,10 @@ export class EnginePanel {
     const cache = engine.kv_cache;
     const perBlock = cache.bytes_per_token * cache.block_size;
     this.values.update({
-      weights: engine.model.weight_bytes === null ? `${formatCount(engine.model.parameters)} parameters` : formatBytes(engine.model.weight_bytes),
+      weights:
+        engine.model.weight_bytes === null
+          ? `${formatCount(engine.model.parameters)} parameters`
+          : formatBytes(engine.model.weight_bytes),
       kv: `${formatBytes(perBlock * cache.num_blocks)}`,
       used: `${formatBytes(perBlock * cache.used)}, ${formatBytes(perBlock * cache.cached)} cached`,
       queue: formatCount(engine.queue.running),
@@ -45,10 +67,16 @@ export class EnginePanel {
     this.#showTime(engine.counters);
     this.#showCache(engine.prefix_cache);
     const options = engine.options;
-    const step = options.max_step_ms === null ? "step length chosen by itself" : `steps of at most ${options.max_step_ms} ms`;
-    setText(this.setup, `${engine.model.formats ?? "weights"}, KV in ${cache.dtype} (${formatBytes(cache.bytes_per_token)} a token, ${formatCount(cache.tokens)} tokens), at most ${formatCount(options.max_num_seqs)} sequences, ${options.scheduling_policy} policy, ${step}, chunks of ${formatCount(options.prefill_chunk)} tokens.`);
+    const step =
+      options.max_step_ms === null ? "step length chosen by itself" : `steps of at most ${options.max_step_ms} ms`;
+    setText(
+      this.setup,
+      `${engine.model.formats ?? "weights"}, KV in ${cache.dtype} (${formatBytes(cache.bytes_per_token)} a token, ${formatCount(cache.tokens)} tokens), at most ${formatCount(options.max_num_seqs)} sequences, ${options.scheduling_policy} policy, ${step}, chunks of ${formatCount(options.prefill_chunk)} tokens.`,
+    );
     setText(this.plan, engine.plan === null ? "" : describePlan(engine.plan));
-    this.panel.setCaption(`${formatCount(engine.counters.steps)} steps, ${formatCount(engine.counters.new_tokens)} tokens generated since the start.`);
+    this.panel.setCaption(
+      `${formatCount(engine.counters.steps)} steps, ${formatCount(engine.counters.new_tokens)} tokens generated since the start.`,
+    );
     this.panel.setNote("");
   }
 
@@ -57,7 +85,9 @@ export class EnginePanel {
     const total = keys.reduce((sum, key) => sum + counters[key], 0);
     if (this.time.children.length === 0) {
       this.time.append(...keys.map((key) => el("i", { class: TIME_COLORS[key] })));
-      this.timeNames.append(...keys.map((key) => el("li", {}, el("i", { class: `swatch ${TIME_COLORS[key]}` }), el("span"))));
+      this.timeNames.append(
+        ...keys.map((key) => el("li", {}, el("i", { class: `swatch ${TIME_COLORS[key]}` }), el("span"))),
+      );
     }
     const texts = keys.map((key, i) => {
       const share = total > 0 ? counters[key] / total : 0;
@@ -71,12 +101,26 @@ export class EnginePanel {
 
   #showCache(cache) {
     const share = cache.query_tokens > 0 ? cache.hit_tokens / cache.query_tokens : 0;
-    setText(this.hits, `${formatCount(cache.hit_tokens)} of ${formatCount(cache.query_tokens)} prompt tokens came from the cache (${formatShare(share)}). Requests by what ended their reuse:`);
-    const rows = Object.entries(cache.misses).filter(([, count]) => count > 0).sort((a, b) => b[1] - a[1]);
+    setText(
+      this.hits,
+      `${formatCount(cache.hit_tokens)} of ${formatCount(cache.query_tokens)} prompt tokens came from the cache (${formatShare(share)}). Requests by what ended their reuse:`,
+    );
+    const rows = Object.entries(cache.misses)
+      .filter(([, count]) => count > 0)
+      .sort((a, b) => b[1] - a[1]);
     const most = Math.max(1, ...rows.map(([, count]) => count));
     while (this.misses.children.length > rows.length) this.misses.lastChild.remove();
     rows.forEach(([reason, count], i) => {
-      if (i >= this.misses.children.length) this.misses.append(el("li", {}, el("span"), el("span", { class: "track" }, el("i", { class: "bar" })), el("span", { class: "percent" })));
+      if (i >= this.misses.children.length)
+        this.misses.append(
+          el(
+            "li",
+            {},
+            el("span"),
+            el("span", { class: "track" }, el("i", { class: "bar" })),
+            el("span", { class: "percent" }),
+          ),
+        );
       const [name, track, number] = this.misses.children[i].children;
       setText(name, MISS_NAMES[reason] ?? reason);
       track.firstChild.style.width = `${(count / most) * 100}%`;
@@ -86,7 +130,11 @@ export class EnginePanel {
 }
 
 function describePlan({ memory, speed }) {
-  const sizes = [["weights", memory.weight_bytes], ["KV cache", memory.kv_cache_bytes], ["program", memory.program_bytes]];
+  const sizes = [
+    ["weights", memory.weight_bytes],
+    ["KV cache", memory.kv_cache_bytes],
+    ["program", memory.program_bytes],
+  ];
   const said = sizes.map(([name, size]) => `${name} ${formatBytes(size.predicted)} / ${formatBytes(size.measured)}`);
   const text = `Planned / measured: ${said.join(", ")}.`;
   if (speed === null) return text;

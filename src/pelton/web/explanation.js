@@ -14,11 +14,34 @@ export class ExplanationPanel {
     this.advice = el("ul", { class: "advice" });
     this.stages = el("dl", { class: "stages" });
     this.whole = el("pre", { tabindex: "0", "aria-label": "The whole explanation as text" });
-    this.byStage = el("details", { class: "figures", hidden: true }, el("summary", { text: "Stage by stage" }), this.stages);
-    this.more = el("details", { class: "figures", hidden: true }, el("summary", { text: "The whole text" }), this.whole);
-    this.trace = el("a", { class: "trace", download: "trace.json", hidden: true, text: "Download the trace (Perfetto, Chrome)" });
+    this.byStage = el(
+      "details",
+      { class: "figures", hidden: true },
+      el("summary", { text: "Stage by stage" }),
+      this.stages,
+    );
+    this.more = el(
+      "details",
+      { class: "figures", hidden: true },
+      el("summary", { text: "The whole text" }),
+      this.whole,
+    );
+    this.trace = el("a", {
+      class: "trace",
+      download: "trace.json",
+      hidden: true,
+      text: "Download the trace (Perfetto, Chrome)",
+    });
     this.trace.addEventListener("click", (event) => this.#download(event));
-    this.panel = new Panel("explanation", "Explanation", this.verdicts, this.advice, this.byStage, this.more, el("p", {}, this.trace));
+    this.panel = new Panel(
+      "explanation",
+      "Explanation",
+      this.verdicts,
+      this.advice,
+      this.byStage,
+      this.more,
+      el("p", {}, this.trace),
+    );
     this.root = this.panel.root;
     this.clear();
   }
@@ -69,15 +92,35 @@ export class ExplanationPanel {
 
 function makeVerdict(verdict, index) {
   const evidence = el("ul", {}, ...verdict.evidence.map((text) => el("li", { text })));
-  return el("div", { class: index === 0 ? "verdict first" : "verdict" }, el("h4", { text: verdict.title }), el("p", { text: verdict.text }), evidence);
+  return el(
+    "div",
+    { class: index === 0 ? "verdict first" : "verdict" },
+    el("h4", { text: verdict.title }),
+    el("p", { text: verdict.text }),
+    evidence,
+  );
 }
 
 function makeAdvice(advice) {
-  return el("li", {}, el("b", { text: advice.change }), advice.effect === "" ? "" : `: ${advice.effect}`, advice.text === "" ? "" : el("span", { class: "hint", text: ` ${advice.text}` }));
+  return el(
+    "li",
+    {},
+    el("b", { text: advice.change }),
+    advice.effect === "" ? "" : `: ${advice.effect}`,
+    advice.text === "" ? "" : el("span", { class: "hint", text: ` ${advice.text}` }),
+  );
 }
 
 function makeStage(stage) {
-  const bound = stage.bound === null ? "" : ` Bound by ${stage.bound}${stage.pct_of_limit === null ? "" : `, at ${stage.pct_of_limit.toFixed(0)} % of the limit`}.`;
+  const bound =
+    stage.bound === null
+      ? ""
+      : ` Bound by ${stage.bound}${stage.pct_of_limit === null ? "" : `, at ${stage.pct_of_limit.toFixed(0)} % of the limit`}.`;
   const time = stage.duration_ms === null ? "" : formatMs(stage.duration_ms);
-  return el("div", {}, el("dt", {}, stage.title, el("span", { class: "count", text: time })), el("dd", { text: `${stage.text}${bound}` }));
+  return el(
+    "div",
+    {},
+    el("dt", {}, stage.title, el("span", { class: "count", text: time })),
+    el("dd", { text: `${stage.text}${bound}` }),
+  );
 }

@@ -51,7 +51,8 @@ export function makeCells(runs, numBlocks, maxCells) {
   for (const [use, length] of runs) {
     const rank = USES.indexOf(use);
     const last = Math.min(position + length, numShown) - 1;
-    if (rank > 0) for (let i = Math.floor(position / perCell); i <= last / perCell; i++) cells[i] = Math.max(cells[i], rank);
+    if (rank > 0)
+      for (let i = Math.floor(position / perCell); i <= last / perCell; i++) cells[i] = Math.max(cells[i], rank);
     position += length;
     if (position >= numShown) break;
   }
@@ -75,7 +76,9 @@ export function makeRows(steps, names, ownId, maxRows) {
       row.last = step.number;
     }
   }
-  const found = [...rows.values()].sort((a, b) => b.isOwn - a.isOwn || b.last - a.last || b.tokens.size - a.tokens.size);
+  const found = [...rows.values()].sort(
+    (a, b) => b.isOwn - a.isOwn || b.last - a.last || b.tokens.size - a.tokens.size,
+  );
   const kept = found.slice(0, maxRows);
   kept.sort((a, b) => b.isOwn - a.isOwn || a.number - b.number);
   return { rows: kept, numHidden: found.length - kept.length };

@@ -28,7 +28,12 @@ export function formatBytes(bytes) {
 /** 135 M, 7.2 B: parameters of a model. */
 export function formatShort(count) {
   if (count === null || count === undefined) return "–";
-  for (const [size, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]]) {
+  for (const [size, unit] of [
+    [1e12, "T"],
+    [1e9, "B"],
+    [1e6, "M"],
+    [1e3, "K"],
+  ]) {
     if (count >= size) return `${(count / size).toFixed(count >= size * 100 ? 0 : 1)} ${unit}`;
   }
   return String(count);
@@ -46,7 +51,12 @@ export function plural(count, noun) {
   return `${formatCount(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-const MARKS = new Map([["\n", "⏎"], ["\r", "␍"], ["\t", "⇥"], [" ", "·"]]);
+const MARKS = new Map([
+  ["\n", "⏎"],
+  ["\r", "␍"],
+  ["\t", "⇥"],
+  [" ", "·"],
+]);
 // Controls, and what turns the direction of text around: a token must not change how its neighbours look.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 

@@ -13,7 +13,13 @@ export class Panel {
     this.note = el("p", { class: "note" });
     this.body = el("div", { class: "panel-body" }, ...children);
     const heading = el("h3", { id: `${id}-title`, text: title });
-    this.root = el("section", { class: "panel", id, "aria-labelledby": `${id}-title` }, el("div", { class: "panel-head" }, heading, this.caption), this.body, this.note);
+    this.root = el(
+      "section",
+      { class: "panel", id, "aria-labelledby": `${id}-title` },
+      el("div", { class: "panel-head" }, heading, this.caption),
+      this.body,
+      this.note,
+    );
   }
 
   /** Say in one sentence what is seen. */
@@ -38,7 +44,12 @@ export class FigureTable {
     const table = el("table", {}, el("caption", { class: "unseen", text: label }), el("thead", {}, head), this.body);
     // It scrolls, so the keyboard must reach it.
     const frame = el("div", { class: "table-frame", tabindex: "0", role: "region", "aria-label": label }, table);
-    this.root = el("details", { class: "figures" }, el("summary", {}, "Figures", el("span", { class: "unseen", text: ` of ${label}` })), frame);
+    this.root = el(
+      "details",
+      { class: "figures" },
+      el("summary", {}, "Figures", el("span", { class: "unseen", text: ` of ${label}` })),
+      frame,
+    );
     this.root.addEventListener("toggle", () => this.#draw());
   }
 
@@ -54,7 +65,11 @@ export class FigureTable {
     this.#timer = null;
     if (!this.root.open) return;
     const rows = this.#makeRows().slice(0, MAX_TABLE_ROWS);
-    this.body.replaceChildren(...rows.map((row) => el("tr", {}, ...row.map((text, i) => el(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, text })))));
+    this.body.replaceChildren(
+      ...rows.map((row) =>
+        el("tr", {}, ...row.map((text, i) => el(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, text }))),
+      ),
+    );
   }
 }
 
@@ -70,10 +85,13 @@ export class Chart {
     this.canvas.style.height = `${height}px`;
     this.width = 0;
     this.isSeen = false;
-    new IntersectionObserver(([entry]) => {
-      this.isSeen = entry.isIntersecting;
-      if (this.isSeen) this.draw();
-    }, { rootMargin: "100px" }).observe(this.canvas);
+    new IntersectionObserver(
+      ([entry]) => {
+        this.isSeen = entry.isIntersecting;
+        if (this.isSeen) this.draw();
+      },
+      { rootMargin: "100px" },
+    ).observe(this.canvas);
     new ResizeObserver(([entry]) => {
       this.width = Math.floor(entry.contentRect.width);
       this.draw();
@@ -112,7 +130,9 @@ export class Chart {
 /** What colours mean: [[class of the swatch, text], ...]; texts are set again by `update`. */
 export class Legend {
   constructor(names) {
-    this.items = new Map(names.map(([kind, text]) => [kind, el("li", {}, el("i", { class: `swatch ${kind}` }), el("span", { text }))]));
+    this.items = new Map(
+      names.map(([kind, text]) => [kind, el("li", {}, el("i", { class: `swatch ${kind}` }), el("span", { text }))]),
+    );
     this.root = el("ul", { class: "legend" }, ...this.items.values());
   }
 

@@ -38,7 +38,8 @@ export class Poller {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.onError(error, path);
-      if (error.status === 401) pauseMs = null; // until there is another key
+      if (error.status === 401)
+        pauseMs = null; // until there is another key
       else pauseMs = error.status === 404 ? this.absentPauseMs : ERROR_PAUSE_MS;
     } finally {
       this.#isBusy = false;

@@ -18,7 +18,11 @@ export class RooflinePanel {
 
   constructor() {
     this.chart = new Chart("Roofline", 250, (...args) => this.#paint(...args));
-    this.legend = new Legend([["decode", "steps that decode"], ["prefill", "steps with prompt tokens"], ["request outline", "with this request in it"]]);
+    this.legend = new Legend([
+      ["decode", "steps that decode"],
+      ["prefill", "steps with prompt tokens"],
+      ["request outline", "with this request in it"],
+    ]);
     this.table = new FigureTable("roofline", ["Step", "Operations per byte", "Gop/s", "GB/s", "Bound", "% of limit"]);
     this.panel = new Panel("roofline", "Roofline", this.chart.canvas, this.legend.root, this.table.root);
     this.root = this.panel.root;
@@ -29,15 +33,37 @@ export class RooflinePanel {
   update(steps, machine, ownSteps) {
     this.#machine = machine;
     this.#ownSteps = ownSteps;
-    this.#points = steps.slice(-MAX_POINTS).map(makePoint).filter((point) => point !== null);
+    this.#points = steps
+      .slice(-MAX_POINTS)
+      .map(makePoint)
+      .filter((point) => point !== null);
     const limits = machine === null ? "" : ` Limits measured on ${machine.title}.`;
     this.panel.setCaption(`Under the slope, memory is the limit; under the flat roofs, arithmetic.${limits}`);
-    this.panel.setNote(machine === null ? "The limits of this machine are not known: pelton plan MODEL --machine this measures and keeps them." : "");
+    this.panel.setNote(
+      machine === null
+        ? "The limits of this machine are not known: pelton plan MODEL --machine this measures and keeps them."
+        : "",
+    );
     const last = this.#points.at(-1);
-    const said = last === undefined ? "" : `; the last one did ${formatFigure(last.y)} Gop/s at ${formatFigure(last.x)} operations per byte`;
+    const said =
+      last === undefined
+        ? ""
+        : `; the last one did ${formatFigure(last.y)} Gop/s at ${formatFigure(last.x)} operations per byte`;
     this.chart.setLabel(`Roofline of ${plural(this.#points.length, "step")}${said}`);
     this.chart.draw();
-    this.table.update(() => this.#points.slice(-40).reverse().map(({ x, y, step }) => [formatCount(step.number), formatFigure(x), formatFigure(y), formatFigure(step.gb_per_s), step.bound ?? "–", step.pct_of_limit === null ? "–" : `${step.pct_of_limit.toFixed(0)} %`]));
+    this.table.update(() =>
+      this.#points
+        .slice(-40)
+        .reverse()
+        .map(({ x, y, step }) => [
+          formatCount(step.number),
+          formatFigure(x),
+          formatFigure(y),
+          formatFigure(step.gb_per_s),
+          step.bound ?? "–",
+          step.pct_of_limit === null ? "–" : `${step.pct_of_limit.toFixed(0)} %`,
+        ]),
+    );
   }
 
   #makeScales(width, height) {
@@ -48,7 +74,9 @@ export class RooflinePanel {
     const ridge = machine === null ? Math.max(...xs, 10) : roof / machine.read_gb_per_s;
     const xTicks = logTicks(Math.min(...xs, 1), Math.max(...xs, ridge * 3));
     const yTicks = logTicks(Math.min(...ys, roof / 100), roof * 1.05);
-    const place = (ticks, value, from, to) => from + ((Math.log10(value) - Math.log10(ticks[0])) / (Math.log10(ticks.at(-1)) - Math.log10(ticks[0]))) * (to - from);
+    const place = (ticks, value, from, to) =>
+      from +
+      ((Math.log10(value) - Math.log10(ticks[0])) / (Math.log10(ticks.at(-1)) - Math.log10(ticks[0]))) * (to - from);
     return {
       xTicks,
       yTicks,
@@ -109,7 +137,10 @@ function paintRoofs(context, { xTicks, yTicks, toX, toY }, machine, colors) {
   // The slope begins where it comes into the picture, at the left or at the bottom.
   const start = Math.max(xTicks[0], yTicks[0] / machine.read_gb_per_s);
   line(context, toX(start), toY(start * machine.read_gb_per_s), toX(highest / machine.read_gb_per_s), toY(highest));
-  for (const [name, limit, dash] of [["int8", machine.int8_gop_per_s, []], ["f32", machine.f32_gop_per_s, [5, 4]]]) {
+  for (const [name, limit, dash] of [
+    ["int8", machine.int8_gop_per_s, []],
+    ["f32", machine.f32_gop_per_s, [5, 4]],
+  ]) {
     context.setLineDash(dash);
     line(context, toX(limit / machine.read_gb_per_s), toY(limit), toX(xTicks.at(-1)), toY(limit));
     context.textAlign = "right";

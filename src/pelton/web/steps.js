@@ -19,8 +19,20 @@ export class StepsPanel {
 
   constructor() {
     this.chart = new Chart("Steps of the engine", 120, (...args) => this.#paint(...args));
-    this.legend = new Legend([["prefill", "prompt tokens"], ["decode", "one new token"], ["request", "this request"]]);
-    this.table = new FigureTable("steps", ["Step", "Decodes", "Prompt tokens", "Model", "Sampling", "Waiting", "Held up by"]);
+    this.legend = new Legend([
+      ["prefill", "prompt tokens"],
+      ["decode", "one new token"],
+      ["request", "this request"],
+    ]);
+    this.table = new FigureTable("steps", [
+      "Step",
+      "Decodes",
+      "Prompt tokens",
+      "Model",
+      "Sampling",
+      "Waiting",
+      "Held up by",
+    ]);
     this.panel = new Panel("steps", "Steps", this.chart.canvas, this.legend.root, this.table.root);
     this.panel.setCaption("A column is a step of the engine, a row a sequence in it; below, how long the step took.");
     this.root = this.panel.root;
@@ -36,9 +48,24 @@ export class StepsPanel {
     if (last === undefined) return;
     const numSequences = last.shares.length;
     const text = `step ${formatCount(last.number)} ran ${plural(numSequences, "sequence")}: ${plural(last.decodes, "decode")}, ${plural(last.prompt_tokens, "prompt token")}`;
-    this.panel.setCaption(`A column is a step, a row a sequence in it; below, how long it took. The last one, ${text}.`);
+    this.panel.setCaption(
+      `A column is a step, a row a sequence in it; below, how long it took. The last one, ${text}.`,
+    );
     this.chart.setLabel(`The last ${plural(steps.length, "step")}: ${text}`);
-    this.table.update(() => steps.slice(-40).reverse().map((s) => [formatCount(s.number), formatCount(s.decodes), formatCount(s.prompt_tokens), formatMs(s.model), formatMs(s.sample), formatCount(s.waiting), s.held_up_by ?? "–"]));
+    this.table.update(() =>
+      steps
+        .slice(-40)
+        .reverse()
+        .map((s) => [
+          formatCount(s.number),
+          formatCount(s.decodes),
+          formatCount(s.prompt_tokens),
+          formatMs(s.model),
+          formatMs(s.sample),
+          formatCount(s.waiting),
+          s.held_up_by ?? "–",
+        ]),
+    );
     this.panel.setNote("");
   }
 
@@ -103,7 +130,11 @@ function paintDurations(context, steps, places, column, height, colors, width) {
     let y = bottom;
     // From the bottom: the model, sampling, and what is left, which is Python's.
     const rest = Math.max(step.end - step.start - step.model - step.sample, 0);
-    for (const [ms, color] of [[step.model, step.prompt_tokens > 0 ? colors.prefill : colors.decode], [step.sample, colors.queue], [rest, colors.own]]) {
+    for (const [ms, color] of [
+      [step.model, step.prompt_tokens > 0 ? colors.prefill : colors.decode],
+      [step.sample, colors.queue],
+      [rest, colors.own],
+    ]) {
       const size = ms * scale;
       context.fillStyle = color;
       context.fillRect(x, y - size, Math.max(column - 1, 2), size);

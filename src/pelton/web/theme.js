@@ -2,8 +2,25 @@
 
 const NAME = "pelton-theme";
 const CHOICES = ["auto", "light", "dark"];
-const COLOR_NAMES = ["ink", "muted", "line", "sheet", "accent", "queue", "prefill", "decode", "stall", "arithmetic",
-  "cached", "own", "shared", "request", "request-shared", "free", "tokenize"];
+const COLOR_NAMES = [
+  "ink",
+  "muted",
+  "line",
+  "sheet",
+  "accent",
+  "queue",
+  "prefill",
+  "decode",
+  "stall",
+  "arithmetic",
+  "cached",
+  "own",
+  "shared",
+  "request",
+  "request-shared",
+  "free",
+  "tokenize",
+];
 
 let colors = null;
 const listeners = [];

@@ -17,14 +17,46 @@ export class TimesPanel {
   #numSteps = 0;
 
   constructor() {
-    this.values = new Values([["queue", "Queue"], ["ttft", "TTFT"], ["p50", "ITL median"], ["p99", "ITL p99"], ["rate", "Decode"], ["cached", "From cache"]]);
+    this.values = new Values([
+      ["queue", "Queue"],
+      ["ttft", "TTFT"],
+      ["p50", "ITL median"],
+      ["p99", "ITL p99"],
+      ["rate", "Decode"],
+      ["cached", "From cache"],
+    ]);
     this.parts = el("div", { class: "parts", role: "img", "aria-label": "Parts of the time to the first token" });
     this.partNames = el("ul", { class: "legend" });
     this.chart = new Chart("Gaps between tokens", 132, (...args) => this.#paint(...args));
     this.hint = el("p", { class: "hint pointed-at" });
-    this.legend = new Legend([["decode", "bound by memory"], ["arithmetic", "bound by arithmetic"], ["own", "bound not known"], ["stall", "held up by others' prompts"]]);
-    this.table = new FigureTable("gaps between tokens", ["Token", "Gap", "Held up", "Step", "Batch", "Bound", "% of limit"]);
-    this.panel = new Panel("times", "Times", this.values.root, el("h4", { text: "To the first token" }), this.parts, this.partNames, el("h4", { text: "Between tokens" }), this.chart.canvas, this.legend.root, this.hint, this.table.root);
+    this.legend = new Legend([
+      ["decode", "bound by memory"],
+      ["arithmetic", "bound by arithmetic"],
+      ["own", "bound not known"],
+      ["stall", "held up by others' prompts"],
+    ]);
+    this.table = new FigureTable("gaps between tokens", [
+      "Token",
+      "Gap",
+      "Held up",
+      "Step",
+      "Batch",
+      "Bound",
+      "% of limit",
+    ]);
+    this.panel = new Panel(
+      "times",
+      "Times",
+      this.values.root,
+      el("h4", { text: "To the first token" }),
+      this.parts,
+      this.partNames,
+      el("h4", { text: "Between tokens" }),
+      this.chart.canvas,
+      this.legend.root,
+      this.hint,
+      this.table.root,
+    );
     this.panel.setCaption("The phases before the first token, then the gap before each later one.");
     this.root = this.panel.root;
     this.chart.canvas.addEventListener("pointermove", (event) => this.#pointAt(event.offsetX));
@@ -46,15 +78,34 @@ export class TimesPanel {
     this.#showStart(story === null ? makeSeenStart(run) : makeStart(story));
     const where = story === null ? "As seen from this page" : "As the engine saw it";
     const bounds = countBounds(this.#gaps);
-    this.panel.setCaption(this.#gaps.length === 0 ? "The phases before the first token, then the gap before each later one." : `${where}: ${plural(this.#gaps.length, "gap")}${bounds}.`);
+    this.panel.setCaption(
+      this.#gaps.length === 0
+        ? "The phases before the first token, then the gap before each later one."
+        : `${where}: ${plural(this.#gaps.length, "gap")}${bounds}.`,
+    );
     this.panel.setNote(storyNote);
-    this.chart.setLabel(`Gaps between ${plural(this.#gaps.length + 1, "token")}: median ${formatMs(quantile(gaps, 0.5))}, longest ${formatMs(quantile(gaps, 1))}${bounds}`);
+    this.chart.setLabel(
+      `Gaps between ${plural(this.#gaps.length + 1, "token")}: median ${formatMs(quantile(gaps, 0.5))}, longest ${formatMs(quantile(gaps, 1))}${bounds}`,
+    );
     this.chart.draw();
-    this.table.update(() => this.#gaps.slice(-40).reverse().map((each, i) => this.#makeRow(each, this.#gaps.length - i + 1)));
+    this.table.update(() =>
+      this.#gaps
+        .slice(-40)
+        .reverse()
+        .map((each, i) => this.#makeRow(each, this.#gaps.length - i + 1)),
+    );
   }
 
   #makeRow(each, token) {
-    return [formatCount(token), formatMs(each.gap), formatMs(each.stall), each.number === null ? "–" : formatCount(each.number), formatCount(each.batch), each.bound ?? "–", each.pct === null ? "–" : `${each.pct.toFixed(0)} %`];
+    return [
+      formatCount(token),
+      formatMs(each.gap),
+      formatMs(each.stall),
+      each.number === null ? "–" : formatCount(each.number),
+      formatCount(each.batch),
+      each.bound ?? "–",
+      each.pct === null ? "–" : `${each.pct.toFixed(0)} %`,
+    ];
   }
 
   #showValues(run, story, gaps) {
@@ -88,7 +139,10 @@ export class TimesPanel {
       item.firstChild.className = `swatch ${part.phase}`;
       setText(item.lastChild, `${part.name} ${formatMs(part.ms)}`);
     });
-    this.parts.setAttribute("aria-label", `Time to the first token: ${parts.map((p) => `${p.name} ${formatMs(p.ms)}`).join(", ") || "not known yet"}`);
+    this.parts.setAttribute(
+      "aria-label",
+      `Time to the first token: ${parts.map((p) => `${p.name} ${formatMs(p.ms)}`).join(", ") || "not known yet"}`,
+    );
   }
 
   #paint(context, width, height, colors) {
@@ -97,7 +151,11 @@ export class TimesPanel {
     const shown = this.#gaps.slice(-numBars);
     const first = this.#gaps.length - shown.length;
     // One gap may be far longer than the others: it is cut off, and written beside its bar.
-    const typical = quantile(shown.map((each) => each.gap).sort((a, b) => a - b), 0.98) ?? 1;
+    const typical =
+      quantile(
+        shown.map((each) => each.gap).sort((a, b) => a - b),
+        0.98,
+      ) ?? 1;
     const top = roundUp(Math.max(typical * 1.05, 0.01));
     paintAxis(context, width, bottom, top, colors);
     const slot = Math.min((width - AXIS) / Math.max(shown.length, 24), 14);
@@ -106,7 +164,8 @@ export class TimesPanel {
       const x = AXIS + i * slot;
       const size = Math.min(each.gap / top, 1) * (bottom - 8);
       const stall = Math.min(each.stall / top, 1) * (bottom - 8);
-      context.fillStyle = each.bound === "memory" ? colors.decode : each.bound === "arithmetic" ? colors.arithmetic : colors.own;
+      context.fillStyle =
+        each.bound === "memory" ? colors.decode : each.bound === "arithmetic" ? colors.arithmetic : colors.own;
       context.fillRect(x, bottom - size, Math.max(slot - 1, 1.5), size);
       context.fillStyle = colors.stall;
       context.fillRect(x, bottom - size, Math.max(slot - 1, 1.5), Math.min(stall, size));
@@ -116,7 +175,12 @@ export class TimesPanel {
     context.textAlign = "left";
     if (shown.length > 0) context.fillText(`token ${formatCount(first + 2)}`, AXIS, height - 3);
     context.textAlign = "right";
-    if (shown.length > 24) context.fillText(`token ${formatCount(this.#gaps.length + 1)}`, Math.min(AXIS + shown.length * slot, width), height - 3);
+    if (shown.length > 24)
+      context.fillText(
+        `token ${formatCount(this.#gaps.length + 1)}`,
+        Math.min(AXIS + shown.length * slot, width),
+        height - 3,
+      );
   }
 
   #pointAt(x) {
@@ -125,7 +189,8 @@ export class TimesPanel {
     const each = this.#gaps[bar.index];
     const parts = [`Token ${formatCount(bar.index + 2)}`, formatMs(each.gap)];
     if (each.number !== null) parts.push(`step ${formatCount(each.number)}`, `${plural(each.batch, "sequence")} in it`);
-    if (each.bound !== null) parts.push(`bound by ${each.bound}${each.pct === null ? "" : `, ${each.pct.toFixed(0)} % of its limit`}`);
+    if (each.bound !== null)
+      parts.push(`bound by ${each.bound}${each.pct === null ? "" : `, ${each.pct.toFixed(0)} % of its limit`}`);
     if (each.stall > 0) parts.push(`${formatMs(each.stall)} for others' prompts`);
     setText(this.hint, parts.join(" · "));
   }
@@ -146,7 +211,9 @@ function paintAxis(context, width, bottom, top, colors) {
 }
 
 function makeSeenGaps(run) {
-  return run.arrivals.slice(1).map((ms, i) => ({ gap: ms - run.arrivals[i], stall: 0, batch: null, number: null, bound: null, pct: null }));
+  return run.arrivals
+    .slice(1)
+    .map((ms, i) => ({ gap: ms - run.arrivals[i], stall: 0, batch: null, number: null, bound: null, pct: null }));
 }
 
 function makeSeenStart(run) {
@@ -163,6 +230,8 @@ function makeSeenStart(run) {
 
 function countBounds(gaps) {
   const counts = ["memory", "arithmetic"].map((bound) => [bound, gaps.filter((each) => each.bound === bound).length]);
-  const known = counts.filter(([, count]) => count > 0).map(([bound, count]) => `${formatCount(count)} bound by ${bound}`);
+  const known = counts
+    .filter(([, count]) => count > 0)
+    .map(([bound, count]) => `${formatCount(count)} bound by ${bound}`);
   return known.length > 0 ? `, ${known.join(", ")}` : "";
 }

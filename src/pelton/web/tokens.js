@@ -13,9 +13,17 @@ export class TokensPanel {
   constructor() {
     this.prompt = new TokenView("prompt", "Prompt");
     this.answer = new TokenView("answer", "Answer");
-    const scale = el("p", { class: "scale" }, "less likely ", ...[4, 3, 2, 1, 0].map((rate) => el("i", { class: `rate-${rate}` })), " more likely");
+    const scale = el(
+      "p",
+      { class: "scale" },
+      "less likely ",
+      ...[4, 3, 2, 1, 0].map((rate) => el("i", { class: `rate-${rate}` })),
+      " more likely",
+    );
     this.panel = new Panel("tokens", "Tokens", this.prompt.root, this.answer.root, scale);
-    this.panel.setCaption("What the model reads and writes, with ids; point at one of the answer for its alternatives.");
+    this.panel.setCaption(
+      "What the model reads and writes, with ids; point at one of the answer for its alternatives.",
+    );
     this.root = this.panel.root;
   }
 
@@ -40,12 +48,27 @@ class TokenView {
     this.name = `tokens-${id}`;
     this.title = title;
     this.count = el("span", { class: "count" });
-    this.earlier = el("button", { type: "button", class: "quiet", text: "earlier", on: { click: () => this.#turn(-1) } });
+    this.earlier = el("button", {
+      type: "button",
+      class: "quiet",
+      text: "earlier",
+      on: { click: () => this.#turn(-1) },
+    });
     this.later = el("button", { type: "button", class: "quiet", text: "later", on: { click: () => this.#turn(1) } });
     this.pager = el("span", { class: "pager", hidden: true }, this.earlier, this.later);
-    this.list = el("div", { class: "tokens", role: "group", "aria-label": `${title}, token by token: arrow keys move` });
+    this.list = el("div", {
+      class: "tokens",
+      role: "group",
+      "aria-label": `${title}, token by token: arrow keys move`,
+    });
     this.detail = el("div", { class: "token-detail", id: `${this.name}-detail` });
-    this.root = el("div", { class: "token-view" }, el("h4", {}, title, " ", this.count, this.pager), this.list, this.detail);
+    this.root = el(
+      "div",
+      { class: "token-view" },
+      el("h4", {}, title, " ", this.count, this.pager),
+      this.list,
+      this.detail,
+    );
     this.list.addEventListener("pointerover", (event) => this.#pointAt(event.target));
     this.list.addEventListener("focusin", (event) => this.#pointAt(event.target));
     this.list.addEventListener("keydown", (event) => this.#move(event));
@@ -133,15 +156,32 @@ class TokenView {
   #showDetail(token, index) {
     if (token === undefined) return;
     const text = token.text === null ? "?" : showToken(token.text);
-    const head = el("p", {}, `${this.title} token ${formatCount(index + 1)}: `, el("b", { class: "piece", text }), ` id ${token.id ?? "unknown"}`);
+    const head = el(
+      "p",
+      {},
+      `${this.title} token ${formatCount(index + 1)}: `,
+      el("b", { class: "piece", text }),
+      ` id ${token.id ?? "unknown"}`,
+    );
     if (token.probability !== undefined) head.append(`, probability ${formatShare(token.probability)}`);
     const others = (token.alternatives ?? []).map((other) => {
       const bar = el("i", { class: "bar" });
       bar.style.width = `${Math.max(other.probability * 100, 0.5)}%`;
       const isChosen = other.text === token.text;
-      return el("li", { class: isChosen ? "chosen" : null }, el("span", { class: "piece", text: showToken(other.text) }), el("span", { class: "track" }, bar), el("span", { class: "percent", text: formatShare(other.probability) }));
+      return el(
+        "li",
+        { class: isChosen ? "chosen" : null },
+        el("span", { class: "piece", text: showToken(other.text) }),
+        el("span", { class: "track" }, bar),
+        el("span", { class: "percent", text: formatShare(other.probability) }),
+      );
     });
-    this.detail.replaceChildren(head, ...(others.length > 0 ? [el("ol", { "aria-label": `${plural(others.length, "alternative")}, most likely first` }, ...others)] : []));
+    this.detail.replaceChildren(
+      head,
+      ...(others.length > 0
+        ? [el("ol", { "aria-label": `${plural(others.length, "alternative")}, most likely first` }, ...others)]
+        : []),
+    );
     this.detail.hidden = false;
   }
 

@@ -92,7 +92,12 @@ export class Xray {
       },
     });
     add({
-      makePath: () => ifKnown(this.#story !== null && isLive() ? `v1/kv_cache?request=${encodeURIComponent(this.#story.request_id)}` : "v1/kv_cache"),
+      makePath: () =>
+        ifKnown(
+          this.#story !== null && isLive()
+            ? `v1/kv_cache?request=${encodeURIComponent(this.#story.request_id)}`
+            : "v1/kv_cache",
+        ),
       getPeriodMs,
       onAnswer: (answer) => this.blocks.update(answer),
       onError: lacks(this.blocks, "The blocks are not known"),
@@ -101,7 +106,8 @@ export class Xray {
       makePath: () => ifKnown(`v1/steps?after=${this.#nextStep}&limit=200`),
       getPeriodMs,
       onAnswer: (answer) => this.#readSteps(answer),
-      onError: (error) => [this.steps, this.roofline].forEach((panel) => lacks(panel, "The steps are not known")(error)),
+      onError: (error) =>
+        [this.steps, this.roofline].forEach((panel) => lacks(panel, "The steps are not known")(error)),
     });
     this.#addRequestPollers(add, isLive);
   }
@@ -131,7 +137,8 @@ export class Xray {
       },
     });
     add({
-      makePath: () => (this.#isUnknown() || this.#isExplained || this.#run.tokens.length === 0 ? null : makeAddress("/explain")),
+      makePath: () =>
+        this.#isUnknown() || this.#isExplained || this.#run.tokens.length === 0 ? null : makeAddress("/explain"),
       getPeriodMs: () => EXPLAIN_MS,
       onAnswer: (answer, path) => {
         if (this.#isUnknown() || path !== makeAddress("/explain")) return;
@@ -193,7 +200,11 @@ export class Xray {
 
   #showSteps() {
     const ownId = this.#story?.request_id ?? null;
-    const own = new Set(this.#steps.filter((step) => ownId !== null && step.shares.some(([number]) => this.#names[number] === ownId)).map((step) => step.number));
+    const own = new Set(
+      this.#steps
+        .filter((step) => ownId !== null && step.shares.some(([number]) => this.#names[number] === ownId))
+        .map((step) => step.number),
+    );
     this.steps.update(this.#steps, this.#names, ownId);
     this.roofline.update(this.#steps, this.#engine?.machine ?? null, own);
     if (this.#story !== null) this.#showTimes();
@@ -205,6 +216,12 @@ export class Xray {
   }
 
   #drawTimes() {
-    this.times.update({ run: this.#run, story: this.#story, storyNote: this.#storyNote, steps: this.#stepsByNumber, numSteps: this.#nextStep });
+    this.times.update({
+      run: this.#run,
+      story: this.#story,
+      storyNote: this.#storyNote,
+      steps: this.#stepsByNumber,
+      numSteps: this.#nextStep,
+    });
   }
 }
