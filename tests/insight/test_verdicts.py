@@ -215,9 +215,9 @@ def sum_parts(times: RequestTimes) -> float:
 
 def test_waiting_behind_a_tenant_names_it_with_its_share(make) -> None:
     facts, verdicts = run_queued_behind_tenant(make)
-    # 3,000 tokens of bob's at 1 ms, but for the few by which the lengths of steps are rounded.
+    # 3,000 tokens of bob's at 1 ms; the last step has two of them, and her prompt.
     assert facts.times.queue_s == pytest.approx(3.0, abs=0.01)
-    assert facts.times.behind_s == pytest.approx({"bob": facts.times.queue_s})
+    assert facts.times.behind_s == pytest.approx({"bob": 3.0})
     # Under the fair policy alice would wait for the step under way, and then as long as her own 20 tokens take.
     (advice,) = advise(facts, ["queued_behind_tenant"])
     assert advice.change == "--scheduling-policy fair"
