@@ -192,7 +192,11 @@ def test_a_situation_gets_advice(make, name: str) -> None:
     for advice in found:
         assert advice.change
         assert advice.effect
-        assert all(value >= 0 for value in (advice.predicted or {}).values())
+        predicted = advice.predicted or {}
+        assert all(value >= 0 for value in predicted.values())
+        if "itl_now_ms" in predicted:  # what is better later is compared with what was measured
+            gaps_s = facts.times.gaps_s
+            assert predicted["itl_now_ms"] == pytest.approx(sum(gaps_s) / len(gaps_s) * 1e3)
     assert len({advice.change for advice in found}) == len(found)
 
 

@@ -1,7 +1,8 @@
 """Advice: which knob to turn for each verdict, and what it is predicted to do. Start at `advise`.
 
 To add one, write a function that returns an `Advice` (None where it does not apply) and put it into `KNOBS`.
-Predictions are `prediction.py`'s and `plan_changes.py`'s; where the machine is not known there are none.
+What predictions (`prediction.py`, `plan_changes.py`) say is by which factor a time changes; it is applied to the time
+that was measured, so that advice goes on from what happened. Where the machine is not known there are none.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from pelton.core.errors import PeltonError
 from pelton.insight.explain_facts import RequestFacts
 from pelton.insight.explain_types import Advice
 from pelton.insight.explain_units import format_bytes, format_count, format_time
-from pelton.insight.plan import PlanOptions, make_plan
-from pelton.insight.plan_changes import find_changes
+from pelton.insight.plan import PlanOptions, SpeedPlan, make_plan
+from pelton.insight.plan_changes import Change, find_changes
 from pelton.insight.prediction import predict_decode, predict_prefill
 
 MAX_ADVICE = 6
+# Less of a gain than this is not worth a line.
+_WORTH_TELLING = 0.95
 # What stays new of a prompt whose beginning no longer changes, and what a step with prompts should take beside one
 # without: the sixth part, and half as long again.
 _NEW_SHARE = 1 / 6
@@ -63,16 +66,32 @@ def _ask_plan(facts: RequestFacts, *, wants_start: bool) -> list[Advice]:
         changes = find_changes(plan)
     except (PeltonError, KeyError):  # a shape that cannot be planned, a rate that was not measured
         return []
-    return [
-        Advice(
-            change.name,
-            change.effect,
-            "",
-            {"ttft_ms": change.ttft_s * 1e3, "itl_ms": change.itl_s * 1e3, "tokens_per_s": change.tokens_per_s},
-        )
-        for change in changes
-        if wants_start or change.itl_s < plan.speed.itl_s or change.tokens_per_s > plan.speed.tokens_per_s
-    ]
+    found = (_describe_change(facts, plan.speed, change, wants_start=wants_start) for change in changes)
+    return [advice for advice in found if advice is not None]
+
+
+def _describe_change(facts: RequestFacts, speed: SpeedPlan, change: Change, *, wants_start: bool) -> Advice | None:
+    """A change of the plan, told for this request; None if it gains nothing that was asked for."""
+    parts: list[str] = []
+    predicted: dict[str, float] = {}
+    gaps_s = facts.times.gaps_s
+    itl_s = sum(gaps_s) / len(gaps_s) if gaps_s else 0.0
+    more = change.tokens_per_s / speed.tokens_per_s
+    if wants_start and change.ttft_s < _WORTH_TELLING * speed.ttft_s:
+        effect, numbers = _compare("prefill", facts.own_prefill_s, facts.own_prefill_s * change.ttft_s / speed.ttft_s)
+        parts.append(effect)
+        predicted |= numbers
+    if itl_s > 0 and change.itl_s < _WORTH_TELLING * speed.itl_s:
+        effect, numbers = _compare("ITL", itl_s, itl_s * change.itl_s / speed.itl_s)
+        parts.append(effect)
+        predicted |= numbers
+    elif itl_s > 0 and more * _WORTH_TELLING > 1.0:
+        # More requests at once: each waits a little longer, all together get more.
+        rate = facts.mean_batch / itl_s
+        effect, numbers = _compare("ITL", itl_s, itl_s * change.itl_s / speed.itl_s)
+        parts.append(f"{rate:,.0f} -> {rate * more:,.0f} tokens/s in all, while {effect}")
+        predicted |= numbers | {"tokens_per_s": rate * more, "tokens_per_s_now": rate}
+    return Advice(change.name, "; ".join(parts), "", predicted) if parts else None
 
 
 def _predict_ttft(facts: RequestFacts, num_new: int, depth: int) -> float | None:
@@ -106,7 +125,8 @@ def _shorten_prompt(facts: RequestFacts) -> Advice | None:
     after = _predict_ttft(facts, half, facts.trace.num_cached_tokens)
     if before is None or after is None:
         return None
-    effect, predicted = _compare("TTFT", before, after)
+    measured_s = facts.own_prefill_s
+    effect, predicted = _compare("prefill", measured_s, measured_s * after / before)
     return Advice(f"a shorter prompt ({format_count(half, 'token')} less)", effect, "", predicted)
 
 
@@ -118,7 +138,8 @@ def _fix_prefix(facts: RequestFacts) -> Advice | None:
     after = _predict_ttft(facts, num_new, depth)
     effect, predicted = f"{format_count(depth, 'token')} could be reused", None
     if before is not None and after is not None:
-        effect, predicted = _compare("TTFT", before, after)
+        measured_s = facts.own_prefill_s
+        effect, predicted = _compare("prefill", measured_s, measured_s * after / before)
     return Advice(
         "put what changes at the end of the prompt",
         effect,
@@ -259,6 +280,9 @@ def _add_seats(facts: RequestFacts) -> Advice | None:
         return Advice(
             f"--max-num-seqs {wanted} (now {now})", "nobody waits for a seat", "All tokens come a little slower."
         )
+    gaps_s = facts.times.gaps_s
+    if gaps_s:
+        before, after = sum(gaps_s) / len(gaps_s), after / before * sum(gaps_s) / len(gaps_s)
     effect, predicted = _compare("ITL", before, after)
     return Advice(f"--max-num-seqs {wanted} (now {now})", f"nobody waits for a seat; {effect}", "", predicted)
 
