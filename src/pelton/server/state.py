@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 
 from pelton.server.auth import ApiKeys, Caller
 from pelton.server.engine_facts import EngineFacts
-from pelton.server.errors import ErrorShape
+from pelton.server.errors import ErrorShapes
 from pelton.server.explainer import Explainer
 from pelton.server.ids import IdMaker, RequestIds
 from pelton.server.live_requests import LiveRequests
@@ -47,7 +47,7 @@ class ServerState:
     metrics: ServerMetrics
     log: RequestLog
     tracer: Tracer | None
-    error_shapes: dict[str, ErrorShape]
+    error_shapes: ErrorShapes
     live: LiveRequests = field(default_factory=LiveRequests)
     engine_facts: EngineFacts = field(default_factory=EngineFacts)
     explainer: Explainer = field(default_factory=Explainer)
