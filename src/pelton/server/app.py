@@ -30,6 +30,7 @@ from pelton.server.routes import ROUTE_MODULES
 from pelton.server.sse import ClientGoneError
 from pelton.server.state import ServerState, get_state
 from pelton.server.tracing import make_tracer
+from pelton.server.uploads import Uploads
 
 if TYPE_CHECKING:
     from pelton.engine.async_engine import AsyncEngine
@@ -60,6 +61,7 @@ def create_app(
         log=RequestLog(log_stream),
         tracer=make_tracer(options.otlp_endpoint),
         error_shapes=ErrorShapes(),
+        uploads=Uploads(options.body_timeout_s),
     )
     state.metrics.registry.register(EngineCollector(engine, model_names[0]))
     app = FastAPI(

@@ -25,6 +25,8 @@ def make_info_response(state: ServerState, path: str, info: ErrorInfo) -> Respon
     headers = {}
     if info.retry_after_s is not None:
         headers["retry-after"] = format_retry_after(info.retry_after_s)
+    if info.status == 408:  # what is left of the body may still come, and would be taken for the next request
+        headers["connection"] = "close"
     if info.status == 401:
         headers["www-authenticate"] = "Bearer"
     return Response(dump_json(shape(info)), info.status, headers, media_type="application/json")

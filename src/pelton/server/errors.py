@@ -72,6 +72,7 @@ STATUS_TABLE: Mapping[type[Exception], tuple[int, str, str | None]] = {
     errors.ForbiddenOriginError: (403, "permission_error", "origin_not_allowed"),
     errors.RateLimitError: (429, "rate_limit_error", "rate_limit_exceeded"),
     errors.RequestTooLargeError: (413, "invalid_request_error", "request_too_large"),
+    errors.BodyTimeoutError: (408, "invalid_request_error", "body_timeout"),
     errors.ServerClosingError: (503, "server_error", "server_closing"),
     errors.RequestTimeoutError: (504, "server_error", "request_timeout"),
     errors.GenerationError: (500, "server_error", "generation_failed"),
