@@ -23,6 +23,7 @@ from pelton.insight.explain_units import format_bytes, format_ops, format_share,
 from pelton.insight.kv_layout import KvFormat
 from pelton.insight.prediction import Planned, predict_decode, predict_prefill
 from pelton.insight.presets import find_preset
+from pelton.insight.verdicts import judge
 from pelton.insight.weight_formats import ModelFormats
 
 BATCHES = [[Work(0, 1)], [Work(0, 40)], [Work(33, 7), Work(5, 1), Work(64, 20)], [Work(5000, 1)] * 5]
@@ -107,7 +108,7 @@ def test_load_is_the_difference_of_readings_around_a_request() -> None:
 
 
 def test_numbers_have_units_that_fit() -> None:
-    assert [format_time(s) for s in (0, 5e-6, 0.00123, 0.0456, 0.9999, 3.14159, 61.25)] == [
+    assert [format_time(s) for s in (0, 5e-6, 0.00123, 0.0456, 0.9999, 3.14159, 61.25, 300)] == [
         "0.00 ms",
         "5.00 us",
         "1.23 ms",
@@ -115,6 +116,7 @@ def test_numbers_have_units_that_fit() -> None:
         "1.00 s",
         "3.14 s",
         "61.2 s",
+        "300 s",
     ]
     assert [format_bytes(b) for b in (12, 1234, 5.6e7, 9.9e9)] == ["12 B", "1.23 kB", "56.0 MB", "9.90 GB"]
     assert [format_ops(n) for n in (5e3, 2.5e8, 1.2e12)] == ["5.00 kop", "250 Mop", "1.20 Top"]
@@ -215,7 +217,7 @@ def test_server_without_traffic_says_so(make) -> None:
     engine = make()
     form = check_form(explain_server(engine.history, engine.setup, 300.0))
     assert form["verdicts"] == form["advice"] == []
-    assert "No request ran or ended in the last 300.0 s" in form["text"]
+    assert "No request ran or ended in the last 300 s" in form["text"]
 
 
 def test_server_names_the_cause_of_most_of_the_time_and_the_knob(make) -> None:
@@ -253,3 +255,61 @@ def test_server_looks_back_no_further_than_asked(make) -> None:
     engine.runner.now_s += 1000
     form = check_form(explain_server(engine.history, engine.setup, 300.0))
     assert get_facts(form, "traffic")["requests"] == 0
+
+
+def test_server_tells_causes_of_which_none_rules(make) -> None:
+    engine = make(prefill_chunk=500, max_step_ms=3_600_000.0, load=(1.0, 0.0, 0.0, 4))
+    for number in range(12):  # the plain ones
+        engine.add(4, max_tokens=150, first=number)
+        engine.finish()
+    engine.add(400, max_tokens=1, first=100, tenant="bob")
+    engine.add(20, max_tokens=6, first=101, tenant="alice")
+    engine.finish()
+    form = check_form(explain_server(engine.history, engine.setup, 300.0))
+    names = [verdict["name"] for verdict in form["verdicts"]]
+    assert names[0] == "slow_to_stream"
+    assert "queued_behind_tenant" in names, "a tenth of all the time"
+
+
+def test_server_with_causes_does_not_say_that_nothing_stands_out(make) -> None:
+    engine = make(prefill_chunk=100, max_step_ms=3_600_000.0)
+    for tenant in range(9):
+        for number in range(3):
+            engine.add(100, max_tokens=30, first=31 * tenant + number, tenant=str(tenant))
+        engine.finish()
+    form = check_form(explain_server(engine.history, engine.setup, 300.0))
+    assert form["verdicts"]
+    assert "balanced" not in [verdict["name"] for verdict in form["verdicts"]]
+
+
+def test_balanced_request_that_waited_is_not_told_that_nothing_held_it_up(make) -> None:
+    engine = make(max_step_ms=3_600_000.0)
+    facts = engine.explain(engine.add(100, max_tokens=50))
+    engine.finish()
+    times = facts.times
+    times.total_s, times.own_prefill_s, times.own_decode_s = 1.0, 0.3, 0.2
+    times.memory_s = times.seats_s = times.stall_s = 0.15
+    (verdict,) = judge(facts)
+    assert verdict.name == "balanced"
+    assert "nothing held it up" not in verdict.text
+    assert "450 ms" in verdict.text
+
+
+def test_what_the_cache_saved_begins_at_what_was_measured(make) -> None:
+    engine = make()
+    trace = engine.add(10, max_tokens=40)
+    engine.finish()
+    form = check_form(explain_request(engine.explain(trace)))
+    facts = get_facts(form, "kv_saved")
+    assert facts["took with it"] == pytest.approx(39 * 2.0)
+    saved = compare_with_recomputing(engine.setup, 10, 39)
+    assert facts["predicted without it"] == pytest.approx(78.0 * saved.without_s / saved.with_s)
+
+
+def test_one_of_something_has_no_plural(make) -> None:
+    engine = make()
+    trace = engine.add(1, max_tokens=1)
+    engine.finish()
+    lines = check_form(explain_request(engine.explain(trace)))["text"].splitlines()
+    assert any(line.endswith(" 1 row") for line in lines)
+    assert not any(line.endswith((" 1 rows", " 1 tokens", " 1 blocks")) for line in lines)

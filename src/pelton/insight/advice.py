@@ -1,8 +1,8 @@
 """Advice: which knob to turn for each verdict, and what it is predicted to do. Start at `advise`.
 
 To add one, write a function that returns an `Advice` (None where it does not apply) and put it into `KNOBS`.
-What predictions (`prediction.py`, `plan_changes.py`) say is by which factor a time changes; it is applied to the time
-that was measured, so that advice goes on from what happened. Where the machine is not known there are none.
+Predictions are `prediction.py`'s and `plan_changes.py`'s; where the machine is not known there are none. Of them only
+ratios are used, on what was measured (`advice_from_plan.py`), and a change that hardly gains is no advice.
 """
 
 from __future__ import annotations
@@ -10,17 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pelton.core.errors import PeltonError
+from pelton.insight.advice_from_plan import MIN_GAIN, TimeName, advise_from_plan, replace_share
 from pelton.insight.explain_facts import RequestFacts
 from pelton.insight.explain_types import Advice
 from pelton.insight.explain_units import format_bytes, format_count, format_time
-from pelton.insight.plan import PlanOptions, SpeedPlan, make_plan
-from pelton.insight.plan_changes import Change, find_changes
 from pelton.insight.prediction import predict_decode, predict_prefill
 
 MAX_ADVICE = 6
-# Less of a gain than this is not worth a line.
-_WORTH_TELLING = 0.95
 # What stays new of a prompt whose beginning no longer changes, and what a step with prompts should take beside one
 # without: the sixth part, and half as long again.
 _NEW_SHARE = 1 / 6
@@ -36,8 +32,9 @@ def advise(facts: RequestFacts, verdicts: Sequence[str]) -> list[Advice]:
     found: list[Advice] = []
     for name in verdicts:
         found += [advice for knob in KNOBS.get(name, ()) if (advice := knob(facts)) is not None]
-    if any(name in _ASK_PLAN for name in verdicts):
-        found += _ask_plan(facts, wants_start=verdicts[0] != "slow_to_stream")
+    asked = next((_ASK_PLAN[name] for name in verdicts if name in _ASK_PLAN), None)
+    if asked is not None:
+        found += advise_from_plan(facts, asked)
     return list(_drop_repeated(found))[:MAX_ADVICE]
 
 
@@ -49,56 +46,17 @@ def _drop_repeated(found: Iterable[Advice]) -> Iterable[Advice]:
     return first.values()
 
 
-def _ask_plan(facts: RequestFacts, *, wants_start: bool) -> list[Advice]:
-    """The changes that `pelton plan` would name for requests like this one.
-
-    Without `wants_start` those that only bring the first token sooner are left out.
-    """
-    planned, rates = facts.setup.planned, facts.setup.rates
-    if planned is None or rates is None:
-        return []
-    trace = facts.trace
-    context = min(trace.num_prompt_tokens + trace.num_output_tokens, planned.shape.max_context)
-    prompt = min(trace.num_prompt_tokens, context)
-    try:
-        options = PlanOptions(context=context, users=max(round(facts.mean_batch), 1), prompt=prompt)
-        plan = make_plan(planned, rates, options, None)
-        changes = find_changes(plan)
-    except (PeltonError, KeyError):  # a shape that cannot be planned, a rate that was not measured
-        return []
-    found = (_describe_change(facts, plan.speed, change, wants_start=wants_start) for change in changes)
-    return [advice for advice in found if advice is not None]
-
-
-def _describe_change(facts: RequestFacts, speed: SpeedPlan, change: Change, *, wants_start: bool) -> Advice | None:
-    """A change of the plan, told for this request; None if it gains nothing that was asked for."""
-    parts: list[str] = []
-    predicted: dict[str, float] = {}
-    gaps_s = facts.times.gaps_s
-    itl_s = sum(gaps_s) / len(gaps_s) if gaps_s else 0.0
-    more = change.tokens_per_s / speed.tokens_per_s
-    if wants_start and change.ttft_s < _WORTH_TELLING * speed.ttft_s:
-        effect, numbers = _compare("prefill", facts.own_prefill_s, facts.own_prefill_s * change.ttft_s / speed.ttft_s)
-        parts.append(effect)
-        predicted |= numbers
-    if itl_s > 0 and change.itl_s < _WORTH_TELLING * speed.itl_s:
-        effect, numbers = _compare("ITL", itl_s, itl_s * change.itl_s / speed.itl_s)
-        parts.append(effect)
-        predicted |= numbers
-    elif itl_s > 0 and more * _WORTH_TELLING > 1.0:
-        # More requests at once: each waits a little longer, all together get more.
-        rate = facts.mean_batch / itl_s
-        effect, numbers = _compare("ITL", itl_s, itl_s * change.itl_s / speed.itl_s)
-        parts.append(f"{rate:,.0f} -> {rate * more:,.0f} tokens/s in all, while {effect}")
-        predicted |= numbers | {"tokens_per_s": rate * more, "tokens_per_s_now": rate}
-    return Advice(change.name, "; ".join(parts), "", predicted) if parts else None
-
-
-def _predict_ttft(facts: RequestFacts, num_new: int, depth: int) -> float | None:
-    planned, rates = facts.setup.planned, facts.setup.rates
-    if planned is None or rates is None or num_new < 1:
+def _predict_ttft(facts: RequestFacts, num_new: int) -> float | None:
+    """Its TTFT in seconds if only the last `num_new` prompt tokens had to be computed; None if that is not known."""
+    planned, rates, measured_s = facts.setup.planned, facts.setup.rates, facts.times.ttft_s
+    if planned is None or rates is None or measured_s is None or min(num_new, facts.num_uncached) < 1:
         return None
-    return predict_prefill(planned, rates, 1, num_new, depth, facts.setup.config.prefill_chunk).total_s
+    num_prompt, chunk = facts.trace.num_prompt_tokens, facts.setup.config.prefill_chunk
+    before, after = (
+        predict_prefill(planned, rates, 1, num, num_prompt - num, chunk).total_s
+        for num in (facts.num_uncached, num_new)
+    )
+    return replace_share(measured_s, facts.times.own_prefill_s, after / before)
 
 
 def _predict_itl(facts: RequestFacts, num_requests: int) -> float | None:
@@ -118,35 +76,36 @@ def _compare(name: str, before_s: float, after_s: float) -> tuple[str, dict[str,
     return text, {f"{key}_ms": after_s * 1e3, f"{key}_now_ms": before_s * 1e3}
 
 
+def _promise(change: str, name: str, before_s: float, after_s: float, text: str = "") -> Advice | None:
+    """A change that makes a time shorter; None if it hardly does."""
+    if before_s < MIN_GAIN * after_s:
+        return None
+    effect, predicted = _compare(name, before_s, after_s)
+    return Advice(change, effect, text, predicted)
+
+
 def _shorten_prompt(facts: RequestFacts) -> Advice | None:
     """Half of what had to be computed."""
     half = facts.num_uncached // 2
-    before = _predict_ttft(facts, facts.num_uncached, facts.trace.num_cached_tokens)
-    after = _predict_ttft(facts, half, facts.trace.num_cached_tokens)
+    before, after = facts.times.ttft_s, _predict_ttft(facts, facts.num_uncached - half)
     if before is None or after is None:
         return None
-    measured_s = facts.own_prefill_s
-    effect, predicted = _compare("prefill", measured_s, measured_s * after / before)
-    return Advice(f"a shorter prompt ({format_count(half, 'token')} less)", effect, "", predicted)
+    return _promise(f"a shorter prompt ({format_count(half, 'token')} less)", "TTFT", before, after)
 
 
 def _fix_prefix(facts: RequestFacts) -> Advice | None:
     """What changes goes to the end of the prompt."""
     num_new = max(round(facts.num_uncached * _NEW_SHARE), 1)
-    depth = facts.trace.num_prompt_tokens - num_new
-    before = _predict_ttft(facts, facts.num_uncached, facts.trace.num_cached_tokens)
-    after = _predict_ttft(facts, num_new, depth)
-    effect, predicted = f"{format_count(depth, 'token')} could be reused", None
-    if before is not None and after is not None:
-        measured_s = facts.own_prefill_s
-        effect, predicted = _compare("prefill", measured_s, measured_s * after / before)
-    return Advice(
-        "put what changes at the end of the prompt",
-        effect,
+    change = "put what changes at the end of the prompt"
+    text = (
         f"Predicted for {format_count(num_new, 'token')} that are new each time. What is reused is the beginning that "
-        "prompts have in common, to the token.",
-        predicted,
+        "prompts have in common, to the token."
     )
+    before, after = facts.times.ttft_s, _predict_ttft(facts, num_new)
+    if before is not None and after is not None:
+        return _promise(change, "TTFT", before, after, text)
+    num_reused = facts.trace.num_prompt_tokens - num_new
+    return Advice(change, f"{format_count(num_reused, 'token')} could be reused", text)
 
 
 def _use_prefix_cache(facts: RequestFacts) -> Advice | None:
@@ -158,13 +117,12 @@ def _use_prefix_cache(facts: RequestFacts) -> Advice | None:
 
 def _use_more_threads(facts: RequestFacts) -> Advice | None:
     """A thread for each CPU there is; arithmetic grows with them at best."""
-    num_threads, num_cpus = facts.setup.num_threads, facts.setup.num_cpus
-    if num_cpus is None or num_threads >= num_cpus or facts.times.prefill_s is None:
+    num_threads, num_cpus, before = facts.setup.num_threads, facts.setup.num_cpus, facts.times.prefill_s
+    if num_cpus is None or num_threads >= num_cpus or before is None:
         return None
-    after = facts.own_prefill_s * num_threads / num_cpus
-    effect, predicted = _compare("prefill", facts.own_prefill_s, after)
+    after = replace_share(before, facts.own_prefill_s, num_threads / num_cpus)
     text = "At best: two hardware threads of one core share its arithmetic; `pelton bench machine` measures it."
-    return Advice(f"--threads {num_cpus} (now {num_threads})", effect, text, predicted)
+    return _promise(f"--threads {num_cpus} (now {num_threads})", "prefill", before, after, text)
 
 
 def _use_fewer_threads(facts: RequestFacts) -> Advice | None:
@@ -178,17 +136,16 @@ def _use_fewer_threads(facts: RequestFacts) -> Advice | None:
         return None
     total_s = facts.times.total_s
     after = total_s - facts.own_threads_share * (facts.times.own_prefill_s + facts.times.own_decode_s)
-    effect, predicted = _compare("total", total_s, after)
-    return Advice(f"--threads {wanted} (now {num_threads})", effect, "If no thread waited for a CPU.", predicted)
+    change = f"--threads {wanted} (now {num_threads})"
+    return _promise(change, "total", total_s, after, "If no thread waited for a CPU.")
 
 
 def _stop_neighbour(facts: RequestFacts) -> Advice | None:
     """CPUs of its own."""
     total_s = facts.times.total_s
     after = total_s - facts.neighbours_share * (facts.times.own_prefill_s + facts.times.own_decode_s)
-    effect, predicted = _compare("total", total_s, after)
     text = "`top` shows the other programs; taskset or cgroups give them CPUs of their own."
-    return Advice("give the engine CPUs of its own", effect, text, predicted)
+    return _promise("give the engine CPUs of its own", "total", total_s, after, text)
 
 
 def _leave_cpus(facts: RequestFacts) -> Advice | None:
@@ -216,10 +173,9 @@ def _share_fairly(facts: RequestFacts) -> Advice | None:
     waited = facts.history.find_steps(facts.trace.arrival_s, facts.trace.first_scheduled_s or facts.history.now_s)
     longest_s = max((step.end_s - step.start_s for step in waited), default=0.0)
     after = min(facts.times.own_prefill_s * (num_tenants - 1) + longest_s, before)
-    effect, predicted = _compare("waiting for prompts", before, after)
     tenants = format_count(num_tenants, "tenant")
     text = f"{tenants} would take turns: each waits for the end of a step, then for others as long as its prompt takes."
-    return Advice("--scheduling-policy fair", effect, text, predicted)
+    return _promise("--scheduling-policy fair", "waiting for prompts", before, after, text)
 
 
 def _send_fewer(facts: RequestFacts) -> Advice | None:
@@ -280,9 +236,6 @@ def _add_seats(facts: RequestFacts) -> Advice | None:
         return Advice(
             f"--max-num-seqs {wanted} (now {now})", "nobody waits for a seat", "All tokens come a little slower."
         )
-    gaps_s = facts.times.gaps_s
-    if gaps_s:
-        before, after = sum(gaps_s) / len(gaps_s), after / before * sum(gaps_s) / len(gaps_s)
     effect, predicted = _compare("ITL", before, after)
     return Advice(f"--max-num-seqs {wanted} (now {now})", f"nobody waits for a seat; {effect}", "", predicted)
 
@@ -296,10 +249,11 @@ def _limit_steps(facts: RequestFacts) -> Advice | None:
     now = facts.setup.config.max_step_ms
     if now is not None and now <= limit_ms:
         return None
-    longest_s = max(facts.times.gaps_s, default=0.0)
-    effect, predicted = _compare("longest gap", longest_s, min(limit_ms / 1e3, longest_s))
+    # Steps without prompts stay as long as they were.
+    others_s = max((step.end_s - step.start_s for step in facts.decode_steps if step.stall_s <= 0), default=0.0)
     text = "Prompts then take more steps, and their first tokens come later."
-    return Advice(f"--max-step-ms {limit_ms}", effect, text, predicted)
+    longest_s = max(facts.times.gaps_s, default=0.0)
+    return _promise(f"--max-step-ms {limit_ms}", "longest gap", longest_s, max(limit_ms / 1e3, others_s), text)
 
 
 def _allow_longer_steps(facts: RequestFacts) -> Advice | None:
@@ -309,16 +263,15 @@ def _allow_longer_steps(facts: RequestFacts) -> Advice | None:
     longest_ms = max(step.model_s for step in facts.prefill_steps) * 1e3
     wanted_ms = max(math.ceil(2 * longest_ms), 2)
     own_s, beside_s = facts.times.own_prefill_s, facts.times.beside_decodes_s
-    effect, predicted = _compare("prefill", own_s + beside_s, own_s + beside_s / 2)
-    return Advice(f"--max-step-ms {wanted_ms}", effect, "The gaps of those who generate grow meanwhile.", predicted)
+    text = "The gaps of those who generate grow meanwhile."
+    return _promise(f"--max-step-ms {wanted_ms}", "prefill", own_s + beside_s, own_s + beside_s / 2, text)
 
 
 def _read_whole(facts: RequestFacts) -> Advice | None:
     """Nothing the engine could do."""
     total_s = facts.times.total_s
-    effect, predicted = _compare("total", total_s, total_s - facts.times.reader_s)
     text = "Read in a thread or task of its own, or ask without streaming: then the answer is handed over once."
-    return Advice("a faster reader, or stream: false", effect, text, predicted)
+    return _promise("a faster reader, or stream: false", "total", total_s, total_s - facts.times.reader_s, text)
 
 
 _START: tuple[Knob, ...] = (_shorten_prompt, _use_prefix_cache, _use_more_threads)
@@ -340,5 +293,10 @@ KNOBS: Mapping[str, tuple[Knob, ...]] = {
     "slow_to_stream": (_use_more_threads,),
     "balanced": (_use_more_threads,),
 }
-# Where what the model itself takes is the matter.
-_ASK_PLAN = ("cold_long_prompt", "slow_to_start", "slow_to_stream", "balanced")
+# Where what the model itself takes is the matter: which of its times is to become shorter.
+_ASK_PLAN: Mapping[str, tuple[TimeName, ...]] = {
+    "cold_long_prompt": ("TTFT",),
+    "slow_to_start": ("TTFT",),
+    "slow_to_stream": ("ITL",),
+    "balanced": ("TTFT", "ITL"),
+}

@@ -317,11 +317,11 @@ def _tell_saved(facts: RequestFacts) -> Stage | None:
         Fact("operations without it", saved.without_ops / 1e9, "Gop"),
     ]
     if saved.with_s is not None and saved.without_s is not None:
-        # The prediction says how many times longer; this machine, today, said how long.
-        took_s = sum(facts.times.gaps_s)
-        without_s = took_s * saved.without_s / saved.with_s
-        text += f"; by prediction {format_time(without_s)} in place of the {format_time(took_s)} that they took"
-        found.append(Fact("measured with it", took_s * 1e3, "ms"))
+        # What was measured comes first, and the prediction as a factor on it: both are of the same machine then.
+        with_s = sum(facts.times.gaps_s)
+        without_s = with_s * saved.without_s / saved.with_s
+        text += f"; by prediction they would take {format_time(without_s)}, and they took {format_time(with_s)}"
+        found.append(Fact("took with it", with_s * 1e3, "ms"))
         found.append(Fact("predicted without it", without_s * 1e3, "ms"))
     return Stage(name="kv_saved", title="What the KV cache saved", text=text + ".", facts=tuple(found))
 

@@ -19,8 +19,10 @@ from pelton.insight.explain_load import measure_load
 from pelton.insight.explain_setup import Setup
 from pelton.insight.explain_types import Advice, Explanation, Fact, Stage, Verdict
 from pelton.insight.explain_units import format_count, format_share, format_time, get_quantile
-from pelton.insight.verdicts import MIN_SHARE, judge
+from pelton.insight.verdicts import judge
 
+# A cause must explain this share of all requests' time to be told: a server has several at the same time.
+_MIN_SHARE = 0.05
 # More would make a page nobody reads, and take the server's time.
 _NUM_SLOWEST = 5
 _MAX_REQUESTS = 400
@@ -76,7 +78,7 @@ def _add_up(judged: Sequence[Judged]) -> list[Verdict]:
     found = []
     for name, each in cases.items():
         seconds = sum(verdict.seconds for _, verdict in each)
-        if total_s <= 0 or (seconds < MIN_SHARE * total_s and name != "balanced"):
+        if total_s <= 0 or (seconds < _MIN_SHARE * total_s and name != "balanced"):
             continue
         facts, worst = max(each, key=lambda pair: pair[1].seconds)
         share = f"{format_count(len(each), 'request')} of {len(judged):,}"

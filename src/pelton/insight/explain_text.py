@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from pelton.insight.explain_types import Advice, Explanation, Stage, Verdict
+from pelton.insight.explain_types import Advice, Explanation, Fact, Stage, Verdict
 from pelton.insight.explain_units import format_time, format_value
 
 WIDTH = 80
@@ -42,10 +42,16 @@ def _write_stage(number: int, stage: Stage) -> Iterator[str]:
     for fact in stage.facts:
         if stage.lines and fact.unit == "probability":
             continue  # drawn already
-        yield f"{_INDENT}  {fact.name:32}{format_value(fact.value):>14} {fact.unit}"
+        yield f"{_INDENT}  {fact.name:32}{format_value(fact.value):>14} {_fit_unit(fact)}"
     if stage.bound is not None and stage.pct_of_limit is not None:
         name = "of the memory limit" if stage.bound == "memory" else "of the arithmetic limit"
         yield f"{_INDENT}  {name:32}{stage.pct_of_limit:>14.0f} %"
+
+
+def _fit_unit(fact: Fact) -> str:
+    """The unit, without its s for one of what is counted."""
+    is_one = fact.value == 1 and isinstance(fact.value, int)
+    return fact.unit[:-1] if is_one and fact.unit.isalpha() and fact.unit.endswith("s") else fact.unit
 
 
 def _write_verdict(verdict: Verdict) -> Iterator[str]:

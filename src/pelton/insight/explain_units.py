@@ -8,7 +8,9 @@ from pelton.core.percentile import get_percentile
 
 
 def format_time(seconds: float) -> str:
-    """Seconds with a unit and three digits: 12.3 s, 45.6 ms, 7.89 us."""
+    """Seconds with a unit and three digits: 300 s, 12.3 s, 45.6 ms, 7.89 us."""
+    if seconds >= 99.95:
+        return f"{seconds:,.0f} s"
     if seconds >= 9.995:
         return f"{seconds:,.1f} s"
     if seconds >= 0.9995:

@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from pelton.core.errors import InvalidParameterError
 from pelton.insight.kv_layout import MIXED, KvFormat
@@ -19,6 +20,7 @@ from pelton.insight.prediction import Planned, predict_decode, predict_prefill
 from pelton.insight.weight_formats import ModelFormats
 
 MAX_CHANGES = 3
+ChangeKind = Literal["weights", "kv_cache", "groups", "context", "prefix", "batch"]
 # Less than this is not worth a line.
 _MIN_GAIN = 1.05
 # Query heads per key/value head in Llama 2 70B and Llama 3 70B.
@@ -33,6 +35,7 @@ class Change:
     """
 
     name: str
+    kind: ChangeKind
     effect: str
     gain: float
     ttft_s: float
@@ -52,7 +55,7 @@ def _replan(plan: Plan, planned: Planned, context: int) -> Plan:
     return make_plan(planned, plan.machine, options, plan.memory.available_bytes)
 
 
-def _compare(plan: Plan, new: Plan, name: str) -> Change:
+def _compare(plan: Plan, new: Plan, kind: ChangeKind, name: str) -> Change:
     """Judge by what gains most; where the requests do not fit, by how many do."""
     before, after = plan.speed, new.speed
     gains = {"ITL": before.itl_s / after.itl_s, "TTFT": before.ttft_s / after.ttft_s}
@@ -68,6 +71,7 @@ def _compare(plan: Plan, new: Plan, name: str) -> Change:
     parts = [texts[key] for key in sorted(gains, key=lambda key: -gains[key]) if gains[key] >= _MIN_GAIN]
     return Change(
         name=name,
+        kind=kind,
         effect="; ".join(parts) or texts[best],
         gain=gains[best],
         ttft_s=after.ttft_s,
@@ -88,7 +92,7 @@ def _quantise_weights(plan: Plan) -> Change | None:
         new = _replan(plan, dataclasses.replace(plan.planned, formats=formats), plan.context)
     except (InvalidParameterError, KeyError):
         return None  # rows that are not made of whole blocks, or a format that was not measured
-    return _compare(plan, new, f"quantise weights to {name} (from {plan.planned.formats.describe()})")
+    return _compare(plan, new, "weights", f"quantise weights to {name} (from {plan.planned.formats.describe()})")
 
 
 def _quantise_kv(plan: Plan) -> Change | None:
@@ -96,7 +100,8 @@ def _quantise_kv(plan: Plan) -> Change | None:
     if plan.planned.kv.name in ("int8", "int4", MIXED):
         return None
     planned = dataclasses.replace(plan.planned, kv=KvFormat("int8"))
-    return _compare(plan, _replan(plan, planned, plan.context), f"KV cache in int8 (from {plan.planned.kv.name})")
+    new = _replan(plan, planned, plan.context)
+    return _compare(plan, new, "kv_cache", f"KV cache in int8 (from {plan.planned.kv.name})")
 
 
 def _use_groups(plan: Plan) -> Change | None:
@@ -117,7 +122,7 @@ def _use_groups(plan: Plan) -> Change | None:
         new = _replan(plan, planned, plan.context)
     except KeyError:
         return None  # attention of that many heads per K and V was not measured
-    return _compare(plan, new, f"a model of this size with grouped-query attention ({num_kv_heads} KV heads)")
+    return _compare(plan, new, "groups", f"a model of this size with grouped-query attention ({num_kv_heads} KV heads)")
 
 
 def _shorten_context(plan: Plan) -> Change | None:
@@ -125,7 +130,7 @@ def _shorten_context(plan: Plan) -> Change | None:
     if plan.context < 2 * max(plan.prompt, 256):
         return None
     half = plan.context // 2
-    return _compare(plan, _replan(plan, plan.planned, half), f"half the context ({half:,} tokens)")
+    return _compare(plan, _replan(plan, plan.planned, half), "context", f"half the context ({half:,} tokens)")
 
 
 def _cache_prefix(plan: Plan) -> Change | None:
@@ -137,6 +142,7 @@ def _cache_prefix(plan: Plan) -> Change | None:
     before = plan.speed.ttft_s
     return Change(
         name=f"prefix cache: prompts that share their first {num_cached:,} tokens",
+        kind="prefix",
         effect=f"TTFT {_ms(before)} -> {_ms(prefill.total_s)} at {_count(plan.users)}",
         gain=before / prefill.total_s,
         ttft_s=prefill.total_s,
@@ -155,6 +161,7 @@ def _batch_more(plan: Plan) -> Change | None:
     rate, before = users / decode.total_s, plan.speed.tokens_per_s
     return Change(
         name=f"more batching: {_count(users)} at once",
+        kind="batch",
         effect=f"{before:,.0f} -> {rate:,.0f} tokens/s in all, while ITL goes {_ms(plan.speed.itl_s)} -> "
         f"{_ms(decode.total_s)}",
         # Others pay for it with their ITL, so it counts half.

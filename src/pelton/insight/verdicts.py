@@ -332,13 +332,18 @@ BALANCED = "balanced"
 
 
 def _make_balanced(facts: RequestFacts) -> Verdict:
-    """Nothing stands out."""
+    """Nothing stands out; what held it up, if anything did, are several things that hardly count by themselves."""
     times = facts.times
+    lost = [times.memory_s, times.seats_s, times.other_wait_s, *times.behind_s.values(), times.beside_decodes_s]
+    lost_s = sum([*lost, times.preempted_s, times.stall_s, times.reader_s])
+    text = "Its time was divided between the prompt and the answer, and nothing held it up."
+    if lost_s >= MIN_SHARE * times.total_s:
+        text = f"Several things held it up, {format_time(lost_s)} in all, and none of them stands out."
     parts = [("queue", times.queue_s), ("prefill", times.prefill_s or 0.0), ("decode", times.decode_s or 0.0)]
     return Verdict(
         BALANCED,
         "Nothing stands out",
-        "Its time was divided between the prompt and the answer, and nothing held it up.",
+        text,
         (", ".join(f"{name} {format_time(seconds)}" for name, seconds in parts) + f" of {format_time(times.total_s)}",),
         0.0,
     )
