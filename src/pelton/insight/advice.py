@@ -236,6 +236,10 @@ def _add_seats(facts: RequestFacts) -> Advice | None:
         return Advice(
             f"--max-num-seqs {wanted} (now {now})", "nobody waits for a seat", "All tokens come a little slower."
         )
+    gaps_s = facts.times.gaps_s
+    if gaps_s:
+        measured_s = sum(gaps_s) / len(gaps_s)
+        before, after = measured_s, measured_s * after / before
     effect, predicted = _compare("ITL", before, after)
     return Advice(f"--max-num-seqs {wanted} (now {now})", f"nobody waits for a seat; {effect}", "", predicted)
 
