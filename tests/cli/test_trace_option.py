@@ -36,6 +36,14 @@ def test_a_chat_leaves_the_traces_of_all_turns(cli, tmp_path: Path) -> None:
     assert read_names(path).count("tokenise") == 2
 
 
+def test_a_trace_of_nothing_is_refused(cli, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    outcome = cli.run("run", "--trace", str(path), "--num-kept-traces", "0", "Hi")
+    assert outcome.code != 0
+    assert "--num-kept-traces is 0; allowed: at least 1 beside --trace" in outcome.err
+    assert not path.exists()
+
+
 def test_a_file_that_cannot_be_written_is_refused_before_the_run(cli, tmp_path: Path) -> None:
     path = tmp_path / "missing" / "out.json"
     error = cli.run("run", "--trace", str(path), "Hi").error

@@ -306,6 +306,17 @@ def test_what_the_cache_saved_begins_at_what_was_measured(make) -> None:
     assert facts["predicted without it"] == pytest.approx(78.0 * saved.without_s / saved.with_s)
 
 
+def test_without_a_kv_cache_nothing_is_said_to_be_kept(make) -> None:
+    engine = make(use_kv_cache=False)
+    trace = engine.add(10, max_tokens=40)
+    engine.finish()
+    form = check_form(explain_request(engine.explain(trace)))
+    (stage,) = [stage for stage in form["stages"] if stage["name"] == "kv_cache"]
+    assert "KV cache is off" in stage["text"]
+    assert stage["facts"] == []
+    assert [advice["change"] for advice in form["advice"]] == ["leave out --no-kv-cache"]
+
+
 def test_one_of_something_has_no_plural(make) -> None:
     engine = make()
     trace = engine.add(1, max_tokens=1)

@@ -10,6 +10,7 @@ import pytest
 
 from pelton.core.errors import (
     ConfigError,
+    DownloadError,
     InvalidParameterError,
     ModelFileError,
     ModelNotFoundError,
@@ -255,6 +256,9 @@ def test_of_a_hub_repository_the_config_alone_is_fetched_once(tmp_path: Path, mo
         return write_config(folder)
 
     monkeypatch.setattr(hub_source, "download_file", download)
+    monkeypatch.setattr(
+        hub_source, "find_file", lambda reference: hub_source.HubFile(reference.repo_id, reference.file, None, None)
+    )
     for name in ("hf:org/model", "org/model", "hf:org/model/config.json"):
         source = open_model(name, tmp_path)
         assert source.shape.hidden_size == 64
@@ -262,6 +266,18 @@ def test_of_a_hub_repository_the_config_alone_is_fetched_once(tmp_path: Path, mo
     assert fetched == [("org/model", "config.json")]
     with pytest.raises(ModelNotFoundError, match="names a file; allowed: hf:org/repo"):
         open_model("hf:org/model/a.gguf", tmp_path)
+
+
+def test_without_a_network_nothing_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pelton.loading import hub_source
+
+    def find(reference: object) -> hub_source.HubFile:
+        raise DownloadError("hf:org/model could not be reached: no network")
+
+    monkeypatch.setattr(hub_source, "find_file", find)
+    monkeypatch.setattr(hub_source, "download_file", lambda *arguments: pytest.fail("tries for half a minute"))
+    with pytest.raises(DownloadError, match="hf:org/model could not be reached"):
+        open_model("org/model", tmp_path)
 
 
 def test_workspace_counts_a_row_of_logits_per_request(planned: Planned) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from urllib.parse import quote
 
 import pytest
 from live_server import LiveServer, wait_until
@@ -68,6 +69,16 @@ def test_an_unknown_request_is_a_404_that_says_what_is_kept(serve, path: str) ->
     assert response.json()["error"]["message"] == (
         "request 'nobody' is not known: unfinished requests and the last 7 finished ones are kept"
     )
+
+
+def test_an_id_with_slashes_finds_its_request(echo_server) -> None:
+    name = "gateway/7/../explain?x=1"
+    body = {"prompt": "x", "max_tokens": 2}
+    request_id = echo_server.client.post("/v1/completions", json=body, headers={"x-request-id": name}).json()["id"]
+    path = f"/v1/requests/{quote(name, safe='')}"
+    assert echo_server.client.get(path).json()["request_id"] == f"gen-{request_id.removeprefix('cmpl-')}"
+    assert echo_server.client.get(f"{path}/trace").json()["traceEvents"]
+    assert echo_server.client.get(f"{path}/explain").json()["subject"] == "request"
 
 
 def test_a_request_that_is_not_kept_any_more_is_unknown(serve) -> None:

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import { Api } from "../../src/pelton/web/api.js";
 import {
   countUses,
   logTicks,
@@ -167,7 +168,7 @@ test("numbers are written for people", () => {
     "–",
     "–",
   ]);
-  assert.deepEqual([0, 1023, 1536, 3 * 2 ** 30].map(formatBytes), ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]);
+  assert.deepEqual([0, 999, 1500, 3e9].map(formatBytes), ["0 B", "999 B", "1.5 kB", "3.0 GB"]);
   assert.deepEqual([135e6, 1.24e9, 999, 7e3].map(formatShort), ["135 M", "1.2 B", "999", "7.0 K"]);
   assert.deepEqual([0, 0.0004, 0.061, 0.5, 1].map(formatShare), ["0.0 %", "< 0.1 %", "6.1 %", "50 %", "100 %"]);
   assert.deepEqual([formatCount(12345), plural(1, "token"), plural(2, "token")], ["12,345", "1 token", "2 tokens"]);
@@ -192,5 +193,16 @@ test("events are read whole, however they are cut", () => {
     const found = [];
     for (let i = 0; i < text.length; i += size) found.push(...parser.push(text.slice(i, i + size)));
     assert.deepEqual(found, wanted, `pieces of ${size}`);
+  }
+});
+
+test("a stream that breaks says so in words, and an abort stays one", async () => {
+  for (const [name, expected] of [
+    ["TypeError", /^The connection ended before the answer did\.$/],
+    ["AbortError", /^network error$/],
+  ]) {
+    const broken = Object.assign(new Error("network error"), { name });
+    globalThis.fetch = async () => new Response(new ReadableStream({ pull: (controller) => controller.error(broken) }));
+    await assert.rejects(new Api().stream("v1/chat/completions", {}, null, null).next(), { message: expected });
   }
 });

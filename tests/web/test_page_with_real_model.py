@@ -69,7 +69,7 @@ def test_an_answer_with_probabilities_steps_and_an_explanation(server, open_page
     # A step reads all weights, which are 135 million, and works on one or a few tokens.
     expect(page.locator("#roofline tbody tr").first).to_contain_text("12")
     assert page.locator("#roofline tbody tr").count() == 12
-    expect(page.locator("#engine dd").first).to_contain_text("MiB")
+    expect(page.locator("#engine dd").first).to_have_text("96.6 MB")
     expect(page.locator("#engine")).to_contain_text("Planned / measured: weights")
     expect(page.locator("#served")).to_contain_text("135 M parameters")
 

@@ -100,6 +100,7 @@ def explain(
     """
     remote = REMOTE_OPTIONS.build(values)
     if remote.url is not None:
+        _refuse_local(model, system, raw=raw)
         return _explain_server(remote, prompt, json=json)
     _refuse_remote(remote)
     if raw and system is not None:
@@ -120,6 +121,8 @@ def _explain_server(remote: RemoteOptions, prompt: str | None, *, json: bool) ->
     from pelton.cli.explain_remote import fetch_explanation
 
     assert remote.url is not None
+    if remote.request == "":
+        raise InvalidParameterError("--request", "", "the id of a request")
     api_key = remote.api_key or (read_environment().api_keys or "").split(",")[0].rpartition(":")[2].strip() or None
     answer = fetch_explanation(remote.url, api_key, remote.request, remote.window_s)
     if json:
@@ -127,6 +130,14 @@ def _explain_server(remote: RemoteOptions, prompt: str | None, *, json: bool) ->
     else:
         _print_text(str(answer["text"]))
     return 0
+
+
+def _refuse_local(model: str | None, system: str | None, *, raw: bool) -> None:
+    for flag, value in (("--model", model), ("--system", system), ("--raw", raw or None)):
+        if value is not None:
+            raise InvalidParameterError(
+                flag, value, "left out beside --url, which runs no prompt"
+            )
 
 
 def _refuse_remote(remote: RemoteOptions) -> None:

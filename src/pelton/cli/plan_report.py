@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from pelton.cli import terminal
+from pelton.insight.explain_units import format_bytes, format_ops
 from pelton.insight.model_shape import GroupedAttention
 from pelton.insight.model_source import ModelSource
 from pelton.insight.plan import Plan, SpeedPlan
@@ -98,10 +99,10 @@ def _describe_speed(plan: Plan) -> list[str]:
 def _explain(speed: SpeedPlan) -> str:
     """Where a decode step's time goes, and what it is bound by."""
     decode = speed.decode
-    gigabytes = decode.cost.num_bytes / 1e9
     share = 100.0 * decode.attend_s / decode.total_s
     return (
-        f"a decode step of {speed.users:,} reads {gigabytes:,.3g} GB and does {decode.cost.num_ops / 1e9:,.3g} Gop; "
+        f"a decode step of {speed.users:,} reads {format_bytes(decode.cost.num_bytes)} and does "
+        f"{format_ops(decode.cost.num_ops)}; "
         f"attention takes {share:.0f} % of it; the limits would allow {_format_time(decode.limit_s)}"
     )
 

@@ -96,7 +96,7 @@ def run(
             raise InvalidParameterError("--json", True, "a prompt as argument or on standard input; a chat prints text")
     else:
         check_prompt(prompt)
-    check_trace_path(trace)
+    check_trace_path(trace, config.num_kept_traces)
     with open_llm(model, config) as llm, recording(llm, trace):
         check = write_start_lines(llm.load_facts) if verbose else None
         if prompt is not None:

@@ -15,9 +15,14 @@ if TYPE_CHECKING:
     from pelton.engine.llm import LLM
 
 
-def check_trace_path(path: str | None) -> None:
-    """Raise `InvalidParameterError` for a file that cannot be written, before anything is computed for it."""
+def check_trace_path(path: str | None, num_kept: int) -> None:
+    """Raise `InvalidParameterError` for a file that cannot be written, before anything is computed for it.
+
+    The same where no finished request is kept (`num_kept`), which leaves nothing to write.
+    """
     if path is not None:
+        if num_kept < 1:
+            raise InvalidParameterError("--num-kept-traces", num_kept, "at least 1 beside --trace")
         _write(path, "")
 
 

@@ -115,6 +115,13 @@ def _use_prefix_cache(facts: RequestFacts) -> Advice | None:
     return Advice("leave out --no-prefix-cache", "prompts that begin alike are computed once", "")
 
 
+def _use_kv_cache(facts: RequestFacts) -> Advice | None:
+    """Switch the KV cache on."""
+    if facts.setup.config.use_kv_cache:
+        return None
+    return Advice("leave out --no-kv-cache", "each step computes one token in place of the whole sequence", "")
+
+
 def _use_more_threads(facts: RequestFacts) -> Advice | None:
     """A thread for each CPU there is; arithmetic grows with them at best."""
     num_threads, num_cpus, before = facts.setup.num_threads, facts.setup.num_cpus, facts.times.prefill_s
@@ -294,8 +301,14 @@ KNOBS: Mapping[str, tuple[Knob, ...]] = {
     "busy_neighbour": (_stop_neighbour, _leave_cpus),
     "slow_reader": (_read_whole,),
     "slow_to_start": _START,
-    "slow_to_stream": (_use_more_threads,),
-    "balanced": (_use_more_threads,),
+    "slow_to_stream": (
+        _use_kv_cache,
+        _use_more_threads,
+    ),
+    "balanced": (
+        _use_kv_cache,
+        _use_more_threads,
+    ),
 }
 # Where what the model itself takes is the matter: which of its times is to become shorter.
 _ASK_PLAN: Mapping[str, tuple[TimeName, ...]] = {

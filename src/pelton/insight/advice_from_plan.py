@@ -44,9 +44,9 @@ def replace_share(measured_s: float, own_s: float, ratio: float) -> float:
 
 
 def _make_plan(facts: RequestFacts) -> Plan | None:
-    """The plan for as many requests like this one as ran together; None if its model cannot be planned."""
+    """The plan for as many requests like this one as ran together; None if these cannot be planned."""
     planned, rates = facts.setup.planned, facts.setup.rates
-    if planned is None or rates is None:
+    if planned is None or rates is None or not facts.setup.config.use_kv_cache:
         return None
     trace = facts.trace
     context = min(trace.num_prompt_tokens + trace.num_output_tokens, planned.shape.max_context)

@@ -199,6 +199,9 @@ def _tell_kv_cache(facts: RequestFacts) -> Stage:
         "Each layer keeps a key and a value of every token, so that later tokens can look back at it without computing "
         f"it again: {format_bytes(per_token)} a token, {format_bytes(per_token * num_written)} written."
     )
+    if not setup.config.use_kv_cache:
+        text = "The KV cache is off: keys and values of all tokens are computed anew in each step, and none are kept."
+        return Stage(name="kv_cache", title="Nothing is remembered", text=text)
     miss = trace.cache_miss
     if trace.num_cached_tokens:
         text += f" {format_count(trace.num_cached_tokens, 'token')} of the prompt were there already."

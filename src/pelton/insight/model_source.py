@@ -129,7 +129,7 @@ def _get_config_format(values: Mapping[str, object]) -> str:
 def _open_hub(name: str, cache_dir: Path) -> ModelSource:
     """Fetch the config.json of a repository, and nothing else of it."""
     from pelton.loading.cache_place import get_place
-    from pelton.loading.hub_source import HubFile, download_file
+    from pelton.loading.hub_source import download_file, find_file
     from pelton.loading.references import HubReference, parse_reference
 
     reference = parse_reference(name)
@@ -139,7 +139,9 @@ def _open_hub(name: str, cache_dir: Path) -> ModelSource:
     folder = get_place(HubReference(reference.repo_id, None), cache_dir).folder
     path = folder / _CONFIG_NAME
     if not path.is_file():
-        path = download_file(HubFile(reference.repo_id, _CONFIG_NAME, None, None), folder, lambda num_bytes: None)
+        # Looked up first: that fails at once without a network, where a download tries again for half a minute.
+        file = find_file(HubReference(reference.repo_id, _CONFIG_NAME))
+        path = download_file(file, folder, lambda num_bytes: None)
     return _open_config(path, f"{_HUB_PREFIX}{reference.repo_id}")
 
 

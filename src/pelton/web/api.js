@@ -3,6 +3,7 @@
 import { EventParser } from "./sse.js";
 
 const KEY_NAME = "pelton-api-key";
+const CUT_OFF = "The connection ended before the answer did.";
 
 /** An answer that was no success, or none at all. `status` is 0 if the server could not be reached. */
 export class ApiError extends Error {
@@ -52,8 +53,8 @@ export class Api {
     const parser = new EventParser();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
-      const { done, value } = await reader.read();
-      if (done) throw new ApiError("The connection ended before the answer did.", 0);
+      const { done, value } = await read(reader);
+      if (done) throw new ApiError(CUT_OFF, 0);
       for (const data of parser.push(value)) {
         if (data === "[DONE]") return;
         const event = JSON.parse(data);
@@ -80,6 +81,16 @@ export class Api {
 
   #headers() {
     return this.#key ? { authorization: `Bearer ${this.#key}` } : {};
+  }
+}
+
+/** The next piece of a body; throws `ApiError` where the connection breaks. */
+async function read(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(CUT_OFF, 0);
   }
 }
 

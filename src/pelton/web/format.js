@@ -13,13 +13,13 @@ export function formatCount(count) {
   return count === null || count === undefined ? "–" : Math.round(count).toLocaleString("en");
 }
 
-/** 1.5 GiB. */
+/** 1.5 GB: decimal, as the command line and explanations have it. */
 export function formatBytes(bytes) {
   if (bytes === null || bytes === undefined) return "–";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
-  while (bytes >= 1024 && unit < units.length - 1) {
-    bytes /= 1024;
+  while (bytes >= 1000 && unit < units.length - 1) {
+    bytes /= 1000;
     unit += 1;
   }
   return `${bytes.toFixed(unit === 0 || bytes >= 100 ? 0 : 1)} ${units[unit]}`;

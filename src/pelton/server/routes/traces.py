@@ -37,7 +37,20 @@ async def list_requests(request: Request) -> JsonAnswer:
     )
 
 
-@router.get("/v1/requests/{request_id}", operation_id="get_request", summary="Where the time of a request went")
+# `path`: an x-request-id may hold slashes. So what goes on behind an id comes before the id alone.
+@router.get(
+    "/v1/requests/{request_id:path}/trace", operation_id="get_request_trace", summary="A request's trace for Perfetto"
+)
+async def get_request_trace(request: Request, request_id: str) -> JsonAnswer:
+    """JSON in the Trace Event Format, as ui.perfetto.dev opens it: the request, and the steps during its life."""
+    state = get_state(request)
+    trace, log = get_trace(state, request_id), state.engine.traces
+    answer = JsonAnswer(await run_off_loop(state, lambda: _make_trace(trace, log)))
+    answer.headers["content-disposition"] = f'attachment; filename="trace-{trace.request_id}.json"'
+    return answer
+
+
+@router.get("/v1/requests/{request_id:path}", operation_id="get_request", summary="Where the time of a request went")
 async def get_request(request: Request, request_id: str) -> JsonAnswer:
     """Waits with their causes, chunks of the prompt, every token's gap, sends; milliseconds since the arrival.
 
@@ -48,18 +61,6 @@ async def get_request(request: Request, request_id: str) -> JsonAnswer:
     return JsonAnswer(
         await run_off_loop(state, lambda: make_story(trace, time.perf_counter(), _get_held_up_by(log))),
     )
-
-
-@router.get(
-    "/v1/requests/{request_id}/trace", operation_id="get_request_trace", summary="A request's trace for Perfetto"
-)
-async def get_request_trace(request: Request, request_id: str) -> JsonAnswer:
-    """JSON in the Trace Event Format, as ui.perfetto.dev opens it: the request, and the steps during its life."""
-    state = get_state(request)
-    trace, log = get_trace(state, request_id), state.engine.traces
-    answer = JsonAnswer(await run_off_loop(state, lambda: _make_trace(trace, log)))
-    answer.headers["content-disposition"] = f'attachment; filename="trace-{trace.request_id}.json"'
-    return answer
 
 
 @router.get("/v1/steps", operation_id="list_steps", summary="The last steps of the engine and what they cost")
