@@ -96,7 +96,8 @@ finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN, infini
   much other requests' prompts stretched it, each send. `ID` is any id of the request: that of the answer
   (`chatcmpl-X`, `cmpl-X`, `msg_X`, `resp_X`), of the generation (`gen-X`; further prompts `gen-X-1`), or
   `X-Request-Id`. `GET /v1/requests/ID/trace` is a file for [Perfetto](https://ui.perfetto.dev), as
-  `pelton run --trace FILE` writes it. Causes of waits are in [scheduling.md](scheduling.md#what-a-request-waits-for).
+  `pelton run --trace FILE` writes it. Every API key sees this of all requests: when, how long and whose, never what.
+  Causes of waits are in [scheduling.md](scheduling.md#what-a-request-waits-for).
 * **OpenTelemetry.** `--otlp-endpoint http://host:4318/v1/traces` sends a span per HTTP request, below it one per
   generation, and below that tokenising, waits, chunks of the prompt, decoding and sending (`pip install pelton[otel]`).
 * **TLS.** `--ssl-certfile`, `--ssl-keyfile`; `--ssl-ca-certs` demands certificates of clients.

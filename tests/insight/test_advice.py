@@ -54,3 +54,11 @@ def test_a_prompt_that_was_reused_gets_no_advice_to_reuse_it(make) -> None:
     assert trace.num_cached_tokens == 400
     assert list_names(verdicts) == ["cold_long_prompt"]
     assert not [advice for advice in advise(facts, ["cold_long_prompt"]) if "prefix cache" in advice.change]
+
+
+def test_fewer_threads_promise_no_time_because_waiting_is_not_all_lost(make) -> None:
+    facts, verdicts = SITUATIONS["too_many_threads"](make)
+    (advice,) = advise(facts, list_names(verdicts))
+    assert advice.change == "--threads 2 (now 8)"
+    assert advice.predicted is None
+    assert "ms" not in advice.effect

@@ -135,9 +135,7 @@ def _explain_server(remote: RemoteOptions, prompt: str | None, *, json: bool) ->
 def _refuse_local(model: str | None, system: str | None, *, raw: bool) -> None:
     for flag, value in (("--model", model), ("--system", system), ("--raw", raw or None)):
         if value is not None:
-            raise InvalidParameterError(
-                flag, value, "left out beside --url, which runs no prompt"
-            )
+            raise InvalidParameterError(flag, value, "left out beside --url, which runs no prompt")
 
 
 def _refuse_remote(remote: RemoteOptions) -> None:

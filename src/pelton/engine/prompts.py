@@ -73,7 +73,7 @@ class PromptEncoder:
         if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence) or not messages:
             raise InvalidParameterError(name, messages, 'a list of at least one {"role": ..., "content": ...}')
         if self.chat_template is None:
-            raise ChatTemplateError("this model has no chat template; give the prompt as text (--raw, LLM.generate)")
+            raise ChatTemplateError("this model has no chat template; give the prompt as text (--raw, /v1/completions)")
         text = self.chat_template.render(messages, add_generation_prompt=True, tools=tools, variables=variables)
         token_ids = self._encode_text(partial(encode_chat, self.tokenizer), text, name)
         if not token_ids:

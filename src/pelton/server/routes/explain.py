@@ -25,7 +25,9 @@ async def get_explanation(request: Request) -> JsonAnswer:
 
 
 @router.get(
-    "/v1/requests/{request_id:path}/explain", operation_id="explain_request", summary="Why a request took as long as it did"
+    "/v1/requests/{request_id:path}/explain",
+    operation_id="explain_request",
+    summary="Why a request took as long as it did",
 )
 async def get_request_explanation(request: Request, request_id: str) -> JsonAnswer:
     """Stage by stage, with verdicts and advice; unfinished requests too. 404 for one that is not known any more."""
