@@ -35,15 +35,16 @@ def advise(facts: RequestFacts, verdicts: Sequence[str]) -> list[Advice]:
     asked = next((_ASK_PLAN[name] for name in verdicts if name in _ASK_PLAN), None)
     if asked is not None:
         found += advise_from_plan(facts, asked)
-    return list(_drop_repeated(found))[:MAX_ADVICE]
+    return keep_first(found)
 
 
-def _drop_repeated(found: Iterable[Advice]) -> Iterable[Advice]:
-    """The first of each change."""
+def keep_first(found: Iterable[Advice]) -> list[Advice]:
+    """The first of each change. An option can only be turned one way, and the main verdict says which."""
     first: dict[str, Advice] = {}
     for advice in found:
-        first.setdefault(advice.change, advice)
-    return first.values()
+        option = advice.change.split()[0]
+        first.setdefault(option if option.startswith("--") else advice.change, advice)
+    return list(first.values())[:MAX_ADVICE]
 
 
 def _predict_ttft(facts: RequestFacts, num_new: int) -> float | None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _CLASSES = tuple(text.encode() for text in (string.ascii_letters, string.digits, string.punctuation))
 _NON_ASCII = bytes(range(0x80, 0x100))
@@ -24,6 +26,9 @@ class LengthBound:
     """
 
     def __init__(self, tokens: Sequence[bytes]) -> None:
+        # Here and not above: this is for long texts, and NumPy takes as long to load as the rest of `import pelton`.
+        import numpy as np
+
         known = {token for token in tokens if len(token) == 1}
         data = np.frombuffer(b"".join(tokens), np.uint8)
         ends = np.cumsum(np.fromiter(map(len, tokens), np.int64, len(tokens)))
@@ -43,6 +48,8 @@ class LengthBound:
 
 def _find_most(data: NDArray[np.uint8], ends: NDArray[np.int64], characters: bytes) -> int:
     """Most of `characters` in one of the tokens that `data` holds one after the other, up to `ends`."""
+    import numpy as np
+
     is_one = np.zeros(256, np.int64)
     is_one[list(characters)] = 1
     counts = np.concatenate(([0], np.cumsum(is_one[data])))
