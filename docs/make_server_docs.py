@@ -76,6 +76,8 @@ finish_reason `length`. Bodies are JSON whatever their Content-Type; NaN, infini
 * **Browsers.** No CORS headers unless `--cors-origins`; a page of another origin is refused (403).
 * **Health.** `/health` is 200 while the event loop runs. `/ready` is 200 while the engine takes requests, and 503
   while the server drains or when the engine has stopped; then every open request has ended with an error.
+* **Slow clients.** A body that stands still for `--body-timeout-s` is a 408, and the connection is closed. One whose
+  request line and headers are not there after that time is closed without an answer.
 * **The end.** SIGTERM: `/ready` turns 503, new requests are refused, open ones go on for `--drain-timeout-s` and then
   end with an error; exit code 0.
 * **Disconnects.** A client that closes its connection aborts its request before the engine's next step, whether it

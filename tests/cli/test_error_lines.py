@@ -31,7 +31,7 @@ def run_process(*arguments: str, stdout: int | None = subprocess.PIPE, **variabl
         (
             ["frobnicate"],
             "command is 'frobnicate'; allowed: one of run, serve, bench, bench engine, bench machine, bench serve, "
-            "perplexity, plan, tokenize, pull, doctor",
+            "perplexity, plan, explain, tokenize, pull, doctor",
         ),
         (["run", "--frobnicate"], "No such option"),
         (["run", "a", "b"], "unexpected extra argument"),

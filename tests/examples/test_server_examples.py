@@ -25,9 +25,7 @@ def url() -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None
     try:
-        line = process.stderr.readline()
-        assert "/v1" in line, line
-        yield line.split(" at ")[1].strip()
+        yield next(line.split(" at ")[1].strip() for line in process.stderr if " at http" in line)
     finally:
         process.terminate()
         process.wait(120)

@@ -6,7 +6,8 @@ import pytest
 from clocked_engine import list_names
 from test_verdicts import NO_LIMIT, SITUATIONS, judge_trace, make
 
-from pelton.insight.advice import advise
+from pelton.insight.advice import advise, keep_first
+from pelton.insight.explain_types import Advice
 
 __all__ = ["make"]  # the fixture of the situations
 
@@ -20,7 +21,7 @@ def test_advice_begins_at_what_was_measured_and_gains(make, name: str) -> None:
     for advice in advise(facts, [*list_names(verdicts), "slow_to_start", "slow_to_stream"]):
         predicted = advice.predicted or {}
         for time_name, seconds in measured.items():
-            if f"{time_name}_now_ms" in predicted and not advice.change.startswith("--max-num-seqs"):
+            if f"{time_name}_now_ms" in predicted:
                 assert predicted[f"{time_name}_now_ms"] == pytest.approx(seconds * 1e3)
         if not advice.change.startswith(("--max-num-seqs", "more batching")):
             for key in (key for key in predicted if key.endswith("_now_ms")):
@@ -62,3 +63,8 @@ def test_fewer_threads_promise_no_time_because_waiting_is_not_all_lost(make) -> 
     assert advice.change == "--threads 2 (now 8)"
     assert advice.predicted is None
     assert "ms" not in advice.effect
+
+
+def test_an_option_is_turned_one_way_only() -> None:
+    found = keep_first(Advice(change, "", "", None) for change in ("--max-step-ms 42", "a cache", "--max-step-ms 157"))
+    assert [advice.change for advice in found] == ["--max-step-ms 42", "a cache"]

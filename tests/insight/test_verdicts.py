@@ -192,7 +192,11 @@ def test_a_situation_gets_advice(make, name: str) -> None:
     for advice in found:
         assert advice.change
         assert advice.effect
-        assert all(value >= 0 for value in (advice.predicted or {}).values())
+        predicted = advice.predicted or {}
+        assert all(value >= 0 for value in predicted.values())
+        if "itl_now_ms" in predicted:  # what is better later is compared with what was measured
+            gaps_s = facts.times.gaps_s
+            assert predicted["itl_now_ms"] == pytest.approx(sum(gaps_s) / len(gaps_s) * 1e3)
     assert len({advice.change for advice in found}) == len(found)
 
 
@@ -215,8 +219,8 @@ def sum_parts(times: RequestTimes) -> float:
 
 def test_waiting_behind_a_tenant_names_it_with_its_share(make) -> None:
     facts, verdicts = run_queued_behind_tenant(make)
-    # 6 steps of 500 tokens at 1 ms.
-    assert facts.times.queue_s == pytest.approx(3.0)
+    # 3,000 tokens of bob's at 1 ms; the last step has two of them, and her prompt.
+    assert facts.times.queue_s == pytest.approx(3.0, abs=0.01)
     assert facts.times.behind_s == pytest.approx({"bob": 3.0})
     # Under the fair policy alice would wait for the step under way, and then as long as her own 20 tokens take.
     (advice,) = advise(facts, ["queued_behind_tenant"])

@@ -29,6 +29,7 @@ class LiveServer:
         self.server: DrainingServer = make_server(app, self.options)
         # A connection that a client kept while the machine was busy must not be closed under its next request.
         self.server.config.timeout_keep_alive = 10 * int(HANG_S)
+        self.server.slow_heads.timeout_s = 10 * HANG_S  # nor one that has not sent anything yet
         self._listener = bind(self.options)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

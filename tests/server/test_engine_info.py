@@ -73,7 +73,7 @@ def test_limits_of_the_machine_come_from_the_store_and_nothing_is_measured(serve
 
 
 def test_blocks_of_a_request_are_told_apart_and_cached_at_its_end(serve) -> None:
-    server = serve(make_engine(say("x", end=None), num_blocks=32, model_context=1000))
+    server = serve(make_engine(say("x", end=None), num_blocks=32, model_context=1000), keep_alive_s=0.05)
     runner = server.engine.runner
     runner.gate.clear()
     client = server.client

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
 from live_server import HANG_S, LiveServer, wait_until
 from scripted import ENDLESS, echo, make_engine, say
+
+from pelton.core.request import Request
 
 PARTS = ("prefill", "decode", "sample", "python")
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
@@ -68,6 +71,37 @@ def test_a_client_that_left_counts_as_aborted(serve) -> None:
         wait_until(lambda: read_by_other_client(server)["pelton:num_requests_running"] == 1, "a running sequence")
     key = 'pelton:request_success_total{finished_reason="abort",model_name="tiny"}'
     wait_until(lambda: read_samples(server).get(key) == 1, "the abort to be counted")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_that_the_engine_fails_counts_as_error(serve, stream: bool) -> None:
+    def fail(request: Request) -> int:
+        raise RuntimeError("scripted failure")
+
+    server = serve(make_engine(fail))
+    server.complete("bad", stream=stream, n=2)
+    samples = read_samples(server)
+    found = {name: value for name, value in samples.items() if name.startswith("pelton:request_success_total")}
+    assert found == {'pelton:request_success_total{finished_reason="error",model_name="tiny"}': 2}
+
+
+def test_gauges_of_a_first_step_are_there_while_it_runs(serve) -> None:
+    server = serve(make_engine(echo, max_num_seqs=1))
+    runner = server.engine.runner
+    runner.gate.clear()
+    threads = [threading.Thread(target=server.complete, args=("abc",)) for _ in range(3)]
+    try:
+        for thread in threads:
+            thread.start()
+            wait_until(lambda: read_by_other_client(server)["pelton:num_unfinished_requests"] >= 1, "the first step")
+        found = read_by_other_client(server)
+        assert found["pelton:num_requests_running"] == 1
+        assert found["pelton:num_steps_total"] == 0
+    finally:
+        runner.gate.set()
+        for thread in threads:
+            thread.join()
+    wait_until(lambda: read_by_other_client(server)["pelton:num_unfinished_requests"] == 0, "the end")
 
 
 def read_by_other_client(server: LiveServer) -> dict[str, float]:

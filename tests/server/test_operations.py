@@ -106,6 +106,14 @@ def test_limits_of_the_server_are_named(serve) -> None:
     assert "response_format" in server.complete("a", response_format=schema).json()["error"]["param"]
 
 
+def test_a_structure_is_measured_in_bytes(serve) -> None:
+    server = serve(make_engine(echo), max_schema_bytes=40)
+    assert server.complete("a", structured_outputs={"regex": "\u00e9" * 20}).status_code == 200
+    refused = "size of structured_outputs is 42; allowed: at most 40 bytes"
+    for too_long in ({"regex": "\u00e9" * 21}, {"choice": ["\u4e2d" * 7, "\u4e09" * 7]}):
+        assert server.complete("a", structured_outputs=too_long).json()["error"]["message"] == refused
+
+
 def test_a_full_queue_refuses_with_the_time_to_wait(serve) -> None:
     server = serve(make_engine(say("x", end=None), max_num_seqs=1, max_queued_requests=1))
     runner = server.engine.runner

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -195,3 +196,25 @@ def test_tracing_without_its_packages_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError, match="opentelemetry-sdk"):
         make_tracer("http://127.0.0.1:1")
     assert make_tracer(None) is None
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_second_sigint_ends_at_once_and_says_nothing(stream: bool) -> None:
+    process, url, _ = start_serve()
+    try:
+        wait_ready(url)
+        body = json.dumps({"prompt": "a", "max_tokens": 90_000, "stream": stream}).encode()
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=HANG_S) as connection:
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            wait_until(lambda: httpx.get(f"{url}/v1/requests", timeout=HANG_S).json()["data"], "the request to run")
+            process.send_signal(signal.SIGINT)
+            wait_until(lambda: httpx.get(f"{url}/ready", timeout=HANG_S).status_code == 503, "the signal to be seen")
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=HANG_S)
+        assert process.returncode == 0
+        assert err == ""
+    finally:
+        process.kill()
+        process.wait()

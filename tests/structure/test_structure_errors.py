@@ -13,6 +13,7 @@ import pytest
 from pelton.core.errors import InvalidParameterError, StructureError
 from pelton.core.structure import MAX_STRUCTURE_BYTES, Structure
 from pelton.structure.compiler import StructureCompiler
+from pelton.structure.constraint import GrammarConstraint
 from pelton.structure.regex_limits import find_excess
 
 
@@ -214,3 +215,16 @@ def test_equal_structures_are_one_key() -> None:
     assert Structure("json_schema", {"properties": {"a": {}, "b": {}}}) != Structure(
         "json_schema", {"properties": {"b": {}, "a": {}}}
     )
+
+
+def test_error_of_the_first_mask_shows_the_pattern_as_its_value(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As with a large vocabulary, for which `a*` 3000 times is too much.
+    def refuse(self: GrammarConstraint, mask: object) -> None:
+        raise StructureError("structure", "lexer error: too much", "output within the limits")
+
+    monkeypatch.setattr(GrammarConstraint, "fill_mask", refuse)
+    with pytest.raises(StructureError) as caught:
+        StructureCompiler(kit.tokenizer).compile(Structure("regex", "a*" * 3000))
+    shown = "a*" * 38 + "a..."
+    expected = f"structure.regex is '{shown}'; allowed: output within the limits (lexer error: too much)"
+    assert str(caught.value) == expected

@@ -21,6 +21,7 @@
         ├── ForbiddenOriginError    a web page of another origin
         ├── RateLimitError          a caller that used its allowance of requests or tokens up
         ├── RequestTooLargeError    a body longer than allowed
+        ├── BodyTimeoutError        a body that stopped arriving
         ├── ServerClosingError      the server is shutting down
         ├── RequestTimeoutError     a request that ran longer than the server allows
         └── GenerationError         a request that failed in the engine while others went on
@@ -156,6 +157,10 @@ class RateLimitError(ServerError):
 
 class RequestTooLargeError(ServerError):
     """The body of the request is longer than the server takes."""
+
+
+class BodyTimeoutError(ServerError):
+    """The body of a request stopped arriving."""
 
 
 class ServerClosingError(ServerError):

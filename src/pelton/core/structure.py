@@ -62,6 +62,12 @@ class Structure:
         """The value of the kind `choice`."""
         return cast("tuple[str, ...]", self.value)
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of the value as UTF-8: of a schema as it is kept, of all choices together."""
+        texts = self.choices if self.kind == "choice" else (self.text,)
+        return sum(len(text.encode()) for text in texts)
+
 
 def shorten(value: object) -> object:
     """Return a value as an error may show it: as it is, or the beginning of a long text."""

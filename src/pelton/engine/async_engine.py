@@ -170,7 +170,7 @@ class AsyncEngine:
         return make_load_facts(loaded.parts, self.config, loaded.context_length)
 
     def stats(self) -> EngineStats:
-        """Figures as of the last step; zeros before `start`."""
+        """Figures as of the last step, or the beginning of one that took up requests; zeros before `start`."""
         return EngineStats() if self._loaded is None else self._loaded.thread.stats
 
     @property

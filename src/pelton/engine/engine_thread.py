@@ -78,7 +78,7 @@ class EngineThread:
 
     @property
     def stats(self) -> EngineStats:
-        """Figures as of the last step."""
+        """Figures as of the last step, or the beginning of one that took up requests."""
         return self._stats
 
     def check_room(self, num_tokens: int) -> None:
@@ -167,14 +167,17 @@ class EngineThread:
                 return
             waiters = self._handle_all(messages)
             if self._table.has_unfinished:
-                for key, output in self._table.step(isolates_errors=True):
+                for key, output in self._table.step(isolates_errors=True, on_taken_up=self._publish_stats):
                     waiter = self._deliver(key, output)
                     if waiter is not None:
                         waiters.append(waiter)
                 self._note_started()
             # In this order: who has its result finds figures that contain it.
-            self._stats = self._table.make_stats()
+            self._publish_stats()
             wake_all(waiters)
+
+    def _publish_stats(self) -> None:
+        self._stats = self._table.make_stats()
 
     def _handle_all(self, messages: list[_Arrival | _Abort | _Call]) -> list[Waiter]:
         # A message leaves `_unhandled` when it is done with: nobody may wait for one that was lost with the thread.

@@ -11,7 +11,8 @@ import heapq
 import itertools
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from pelton.core.outputs import RequestOutput
 from pelton.core.request import Request, RequestStatus
@@ -158,8 +159,12 @@ class RequestTable:
         """End the traces of all unfinished requests: nothing more is going to happen to them."""
         self._recorder.finish_all(finish_reason, time.perf_counter())
 
-    def step(self, *, isolates_errors: bool = False) -> list[KeyedOutput]:
+    def step(
+        self, *, isolates_errors: bool = False, on_taken_up: Callable[[], None] | None = None
+    ) -> list[KeyedOutput]:
         """Compute one step and return the outputs that follow from it.
+
+        `on_taken_up` is called between planning and computing if requests were waiting for their first step.
 
         Requests whose time is over are ended first. With `isolates_errors` an exception of the model ends only the
         requests that cause it, with finish_reason "error"; otherwise it is raised and everything is as before.
@@ -167,7 +172,7 @@ class RequestTable:
         start_s = time.perf_counter()
         outputs = self._end_late_requests(start_s) if self._deadlines else []
         if self._groups:
-            on_planned = self._note_started if self._queued else None
+            on_planned = partial(self._note_started, on_taken_up) if self._queued else None
             outcome = self._core.step(isolates_errors=isolates_errors, on_planned=on_planned)
             self.num_scheduled = len(outcome.plan.scheduled)
             scheduler = self._core.scheduler
@@ -220,7 +225,7 @@ class RequestTable:
                     self._add_outputs(group, group.finish_choice(index, None, delta, now_s), outputs, now_s)
         return outputs
 
-    def _note_started(self, plan: StepPlan) -> None:
+    def _note_started(self, on_taken_up: Callable[[], None] | None, plan: StepPlan) -> None:
         for item in plan.scheduled:
             group = self._queued.pop(item.request.request_id, None)
             if group is not None:
@@ -228,6 +233,8 @@ class RequestTable:
                 self.num_queued_tokens -= num_tokens
                 self.num_started_requests += 1
                 self.num_started_tokens += num_tokens
+        if on_taken_up is not None:
+            on_taken_up()
 
     def _forget(self, group: RequestGroup, now_s: float) -> None:
         reasons = [state.finish_reason or RequestStatus.ABORTED.value for state in group.states]

@@ -35,15 +35,16 @@ def advise(facts: RequestFacts, verdicts: Sequence[str]) -> list[Advice]:
     asked = next((_ASK_PLAN[name] for name in verdicts if name in _ASK_PLAN), None)
     if asked is not None:
         found += advise_from_plan(facts, asked)
-    return list(_drop_repeated(found))[:MAX_ADVICE]
+    return keep_first(found)
 
 
-def _drop_repeated(found: Iterable[Advice]) -> Iterable[Advice]:
-    """The first of each change."""
+def keep_first(found: Iterable[Advice]) -> list[Advice]:
+    """The first of each change. An option can only be turned one way, and the main verdict says which."""
     first: dict[str, Advice] = {}
     for advice in found:
-        first.setdefault(advice.change, advice)
-    return first.values()
+        option = advice.change.split()[0]
+        first.setdefault(option if option.startswith("--") else advice.change, advice)
+    return list(first.values())[:MAX_ADVICE]
 
 
 def _predict_ttft(facts: RequestFacts, num_new: int) -> float | None:
@@ -243,6 +244,10 @@ def _add_seats(facts: RequestFacts) -> Advice | None:
         return Advice(
             f"--max-num-seqs {wanted} (now {now})", "nobody waits for a seat", "All tokens come a little slower."
         )
+    gaps_s = facts.times.gaps_s
+    if gaps_s:
+        measured_s = sum(gaps_s) / len(gaps_s)
+        before, after = measured_s, measured_s * after / before
     effect, predicted = _compare("ITL", before, after)
     return Advice(f"--max-num-seqs {wanted} (now {now})", f"nobody waits for a seat; {effect}", "", predicted)
 

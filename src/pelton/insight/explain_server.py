@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pelton.core.cache_miss import CacheMissReason
 from pelton.core.trace import RequestTrace, StepTrace
-from pelton.insight.advice import MAX_ADVICE, advise
+from pelton.insight.advice import advise, keep_first
 from pelton.insight.explain_facts import SAME_PLACE_TOKENS, RequestFacts, count_steps
 from pelton.insight.explain_history import History
 from pelton.insight.explain_load import measure_load
@@ -93,14 +93,13 @@ def _add_up(judged: Sequence[Judged]) -> list[Verdict]:
 
 def _advise(judged: Sequence[Judged], verdicts: Sequence[Verdict], setup: Setup) -> list[Advice]:
     """The knobs for the worst request of each verdict."""
-    found: dict[str, Advice] = {}
+    found: list[Advice] = []
     for verdict in verdicts:
         cases = [(each.seconds, facts) for facts, own in judged for each in own if each.name == verdict.name]
         worst = max(cases, key=lambda case: case[0])[1]
         full = RequestFacts(worst.trace, worst.history, setup)
-        for advice in advise(full, [verdict.name]):
-            found.setdefault(advice.change, advice)
-    return list(found.values())[:MAX_ADVICE]
+        found += advise(full, [verdict.name])
+    return keep_first(found)
 
 
 def _tell_traffic(requests: Sequence[RequestTrace], window_s: float) -> Stage:

@@ -19,7 +19,7 @@ from pelton.core.errors import PeltonError
 from pelton.server.auth import ApiKeys
 from pelton.server.engine_metrics import EngineCollector
 from pelton.server.error_responses import make_error_response, make_info_response
-from pelton.server.errors import ErrorShape, describe_http_error
+from pelton.server.errors import ErrorShapes, describe_http_error
 from pelton.server.gate import Gate
 from pelton.server.metrics import ServerMetrics
 from pelton.server.openapi import make_openapi
@@ -30,6 +30,7 @@ from pelton.server.routes import ROUTE_MODULES
 from pelton.server.sse import ClientGoneError
 from pelton.server.state import ServerState, get_state
 from pelton.server.tracing import make_tracer
+from pelton.server.uploads import Uploads
 
 if TYPE_CHECKING:
     from pelton.engine.async_engine import AsyncEngine
@@ -59,7 +60,8 @@ def create_app(
         metrics=ServerMetrics(model_names[0]),
         log=RequestLog(log_stream),
         tracer=make_tracer(options.otlp_endpoint),
-        error_shapes={},
+        error_shapes=ErrorShapes(),
+        uploads=Uploads(options.body_timeout_s),
     )
     state.metrics.registry.register(EngineCollector(engine, model_names[0]))
     app = FastAPI(
@@ -106,13 +108,14 @@ def _make_middleware(state: ServerState) -> list[Middleware]:
     return middleware
 
 
-def _include_routes(app: FastAPI, shapes: dict[str, ErrorShape], route_modules: Sequence[str]) -> None:
+def _include_routes(app: FastAPI, shapes: ErrorShapes, route_modules: Sequence[str]) -> None:
     for name in route_modules:
         module = vars(importlib.import_module(name))
         router = module["router"]
         app.include_router(router)
         if "make_error_body" in module:
-            shapes.update({route.path: module["make_error_body"] for route in router.routes})
+            shapes.by_path.update({route.path: module["make_error_body"] for route in router.routes})
+            shapes.by_prefix.update(dict.fromkeys(module.get("PREFIXES", ()), module["make_error_body"]))
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -18,6 +18,7 @@ from pelton.core.errors import MalformedRequestError, RequestTooLargeError
 from pelton.server.json_text import parse_json
 from pelton.server.sse import ClientGoneError
 from pelton.server.state import get_state
+from pelton.server.uploads import Uploads
 
 # Parsing this much takes well under a millisecond; more goes to a worker thread.
 MAX_INLINE_BYTES = 32 * 1024
@@ -44,11 +45,12 @@ Schema = TypeVar("Schema", bound=BaseModel)
 async def read_body(request: Request, schema: type[Schema]) -> Schema:
     """Read, parse and validate the body of a request.
 
-    Raises `RequestTooLargeError`, `MalformedRequestError` naming the first field that is wrong or unknown, and
+    Raises `RequestTooLargeError`, `MalformedRequestError` naming the first field that is wrong or unknown,
+    `BodyTimeoutError` if it stops arriving, `ServerClosingError` if the server ends before it is there, and
     `ClientGoneError` if the client closes the connection in the middle.
     """
     state = get_state(request)
-    data = await _read_limited(request, state.options.max_body_bytes)
+    data = await _read_limited(request, state.uploads, state.options.max_body_bytes)
     if len(data) <= MAX_INLINE_BYTES:
         return parse_body(data, schema)
     return await asyncio.get_running_loop().run_in_executor(state.executor, parse_body, data, schema)
@@ -70,14 +72,15 @@ def validate_body(value: Mapping[str, object], schema: type[Schema]) -> Schema:
         raise _make_error(error, value) from None
 
 
-async def _read_limited(request: Request, max_bytes: int) -> bytes:
+async def _read_limited(request: Request, uploads: Uploads, max_bytes: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > max_bytes:
         raise RequestTooLargeError(f"the body has {declared} bytes; allowed: at most {max_bytes}")
     parts: list[bytes] = []
     num_bytes = 0
+    stream = request.stream()
     try:
-        async for part in request.stream():
+        while (part := await uploads.read_next(stream)) is not None:
             num_bytes += len(part)
             if num_bytes > max_bytes:
                 raise RequestTooLargeError(f"the body has more than {max_bytes} bytes, which is the limit")

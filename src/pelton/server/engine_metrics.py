@@ -29,7 +29,7 @@ class EngineCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All families, with the values of the last step."""
+        """All families, with the values that the engine published last."""
         stats = self._engine.stats()
         yield from self._collect_engine(stats)
         if stats.scheduler is not None:

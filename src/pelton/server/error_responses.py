@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from pelton.server.errors import ErrorInfo, describe_error, make_openai_body
+from pelton.server.errors import ErrorInfo, describe_error
 from pelton.server.json_text import dump_json
 from pelton.server.rate_limits import format_retry_after
 from pelton.server.sse import CLIENT_GONE_STATUS, ClientGoneError
@@ -20,11 +20,13 @@ def make_error_response(state: ServerState, path: str, error: Exception) -> Resp
 
 def make_info_response(state: ServerState, path: str, info: ErrorInfo) -> Response:
     """The same for an error that is described already."""
-    shape = state.error_shapes.get(path, make_openai_body)
+    shape = state.error_shapes.find(path)
     state.metrics.count_error(info.status, info.code)
     headers = {}
     if info.retry_after_s is not None:
         headers["retry-after"] = format_retry_after(info.retry_after_s)
+    if info.status == 408:  # what is left of the body may still come, and would be taken for the next request
+        headers["connection"] = "close"
     if info.status == 401:
         headers["www-authenticate"] = "Bearer"
     return Response(dump_json(shape(info)), info.status, headers, media_type="application/json")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pelton.core import errors
 
@@ -28,6 +28,26 @@ class ErrorInfo:
 
 
 ErrorShape = Callable[[ErrorInfo], Mapping[str, object]]
+
+
+@dataclass(slots=True)
+class ErrorShapes:
+    """Which paths answer in which shape: `by_path` for routes, `by_prefix` for whatever else begins like them.
+
+    A prefix ends where a part of the path ends: "/api" is not one of "/apis".
+    """
+
+    by_path: dict[str, ErrorShape] = field(default_factory=dict)
+    by_prefix: dict[str, ErrorShape] = field(default_factory=dict)
+
+    def find(self, path: str) -> ErrorShape:
+        """The shape of errors on `path`, which need not exist."""
+        shape = self.by_path.get(path)
+        if shape is not None:
+            return shape
+        found = (shape for prefix, shape in self.by_prefix.items() if f"{path}/".startswith(f"{prefix}/"))
+        return next(found, make_openai_body)
+
 
 # Class -> (status, type, code). A class without a line takes the line of its base.
 STATUS_TABLE: Mapping[type[Exception], tuple[int, str, str | None]] = {
@@ -52,6 +72,7 @@ STATUS_TABLE: Mapping[type[Exception], tuple[int, str, str | None]] = {
     errors.ForbiddenOriginError: (403, "permission_error", "origin_not_allowed"),
     errors.RateLimitError: (429, "rate_limit_error", "rate_limit_exceeded"),
     errors.RequestTooLargeError: (413, "invalid_request_error", "request_too_large"),
+    errors.BodyTimeoutError: (408, "invalid_request_error", "body_timeout"),
     errors.ServerClosingError: (503, "server_error", "server_closing"),
     errors.RequestTimeoutError: (504, "server_error", "request_timeout"),
     errors.GenerationError: (500, "server_error", "generation_failed"),

@@ -98,6 +98,7 @@ class Generation:
         """The engine's outputs. Raises what the engine raises, and `ServerClosingError` when the server ends first."""
         last_s: dict[int, float] = {}
         result: GenerationResult | None = None
+        unfinished_reason = "abort"
         stream: OutputStream | None = None
         self._state.live.add(self._live)
         try:
@@ -113,6 +114,7 @@ class Generation:
                     break
                 self._note(output, last_s)
                 if output.error is not None:
+                    unfinished_reason = output.finish_reason or unfinished_reason
                     raise _make_error(output)
                 result = output.result or result
                 yield output
@@ -124,7 +126,7 @@ class Generation:
             self._state.live.remove(self._live)
             if stream is not None:
                 await stream.aclose()
-            self._finish(result)
+            self._finish(result, unfinished_reason)
 
     def _start(self, ask: Ask) -> OutputStream:
         engine = self._state.engine
@@ -176,11 +178,11 @@ class Generation:
         self._state.metrics.observe_tokens(num_tokens, None if before_s is None else now_s - before_s)
         last_s[output.index] = now_s
 
-    def _finish(self, result: GenerationResult | None) -> None:
+    def _finish(self, result: GenerationResult | None, unfinished_reason: str) -> None:
         state, live = self._state, self._live
         if result is None:
             if live.num_prompt_tokens is not None:  # else it was refused, and no choice has begun
-                state.metrics.count_abort(live.num_choices)
+                state.metrics.count_unfinished(live.num_choices, unfinished_reason)
             state.limiter.charge_tokens(self._caller.name, (live.num_prompt_tokens or 0) + live.num_output_tokens)
             entry: dict[str, object] = {"request_id": live.request_id, "output_tokens": live.num_output_tokens}
         else:

@@ -92,9 +92,9 @@ class ServerMetrics:
         """Count an error answer."""
         self._errors.labels(str(status), code or "none").inc()
 
-    def count_abort(self, num_choices: int) -> None:
-        """Count the choices of a request whose client went away."""
-        self._success.labels(self.model_name, "abort").inc(num_choices)
+    def count_unfinished(self, num_choices: int, reason: str) -> None:
+        """Count the choices of a request without a result: "abort" if it was ended, "error" if the engine failed it."""
+        self._success.labels(self.model_name, reason).inc(num_choices)
 
     def observe_tokens(self, num_tokens: int, gap_s: float | None) -> None:
         """Note new tokens of one choice, at least one, `gap_s` after the ones before them (None: the first ones)."""

@@ -20,7 +20,7 @@ _INTEGERS = (
     "max_stop_strings",
     "max_schema_bytes",
 )
-_NUMBERS = ("keep_alive_s", "drain_timeout_s", "request_timeout_s")
+_NUMBERS = ("keep_alive_s", "drain_timeout_s", "request_timeout_s", "body_timeout_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,13 @@ class ServerOptions:
         minimum=0.0,
         exclusive_minimum=True,
         maximum=10**6,
+        unit="seconds",
+    )
+    body_timeout_s: float = option(
+        60.0,
+        "Longest pause in a body that is being sent, and longest time for the head of a request to arrive.",
+        minimum=0.05,
+        maximum=86400.0,
         unit="seconds",
     )
     keep_alive_s: float = option(

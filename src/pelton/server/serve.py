@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
 
 from pelton.core.errors import ConfigError
 from pelton.server.options import ServerOptions
+from pelton.server.slow_heads import Connection, SlowHeads
 from pelton.server.state import ServerState
 
 _GRACE_S = 5  # for answers that were just cut to reach their clients
 _DRAIN_POLL_S = 0.05
 _BACKLOG = 2048
+_TICKS_PER_SECOND = 10
 
 
 class DrainingServer(uvicorn.Server):
@@ -34,6 +39,15 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: ServerState) -> None:
         super().__init__(config)
         self._state = state
+        self.slow_heads = SlowHeads(state.options.body_timeout_s)
+
+    async def on_tick(self, counter: int) -> bool:
+        """What is done ten times a second; the base class says whether to leave."""
+        if counter % _TICKS_PER_SECOND == 0:
+            # Websockets, which this server has not, would be the other kind.
+            connections = cast("set[Connection]", self.server_state.connections)
+            self.slow_heads.close_late(connections, time.monotonic())
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain at the first signal; the base class makes the loop leave."""
@@ -45,15 +59,32 @@ class DrainingServer(uvicorn.Server):
         self._state.is_draining = True
         loop = asyncio.get_running_loop()
         end_s = loop.time() + self._state.options.drain_timeout_s
-        timer = loop.call_at(end_s, self._state.live.cut_all)
+        timer = loop.call_at(end_s, self._state.cut_all)
         # Before the base class closes the socket: /ready and refusals are answers that balancers understand.
         open_tasks = set(self.server_state.tasks)
         try:
             while loop.time() < end_s and not self.force_exit and not all(task.done() for task in open_tasks):
                 await asyncio.sleep(_DRAIN_POLL_S)
+            if self.force_exit:
+                self._state.cut_all()
             await super().shutdown(sockets)
+            if self.force_exit:  # the base class does not wait then, and the application would end by an exception
+                await self.lifespan.shutdown()
         finally:
             timer.cancel()
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's, but what the end of the server cancels is not reported as an error."""
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(self._is_worth_telling)
+        try:
+            super().run(sockets)
+        finally:
+            log.removeFilter(self._is_worth_telling)
+
+    def _is_worth_telling(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not (self._state.is_draining and isinstance(error, asyncio.CancelledError))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

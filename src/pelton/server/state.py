@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 
 from pelton.server.auth import ApiKeys, Caller
 from pelton.server.engine_facts import EngineFacts
-from pelton.server.errors import ErrorShape
+from pelton.server.errors import ErrorShapes
 from pelton.server.explainer import Explainer
 from pelton.server.ids import IdMaker, RequestIds
 from pelton.server.live_requests import LiveRequests
@@ -25,6 +25,7 @@ from pelton.server.rate_limits import RateLimiter
 from pelton.server.request_log import LogFields, RequestLog
 from pelton.server.request_names import RequestNames
 from pelton.server.step_table import StepTable
+from pelton.server.uploads import Uploads
 
 if TYPE_CHECKING:
     from pelton.core.trace import RequestTrace
@@ -47,7 +48,8 @@ class ServerState:
     metrics: ServerMetrics
     log: RequestLog
     tracer: Tracer | None
-    error_shapes: dict[str, ErrorShape]
+    error_shapes: ErrorShapes
+    uploads: Uploads
     live: LiveRequests = field(default_factory=LiveRequests)
     engine_facts: EngineFacts = field(default_factory=EngineFacts)
     explainer: Explainer = field(default_factory=Explainer)
@@ -57,6 +59,11 @@ class ServerState:
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "pelton-bodies"))
     created: int = field(default_factory=lambda: int(time.time()))
     is_draining: bool = False
+
+    def cut_all(self) -> None:
+        """End every open request, also those whose body is not there yet: its client gets an error."""
+        self.live.cut_all()
+        self.uploads.cut_all()
 
 
 def get_state(connection: HTTPConnection) -> ServerState:

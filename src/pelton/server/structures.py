@@ -37,7 +37,7 @@ def _make_structure(
             )
         wanted = _read_structured_outputs(outputs)
     if wanted is not None:
-        num_bytes = len(str(wanted.value))
+        num_bytes = wanted.num_bytes
         if num_bytes > max_schema_bytes:
             raise InvalidParameterError(
                 get_structure_names(outputs)["structure"], num_bytes, f"at most {max_schema_bytes} bytes", "size"

@@ -73,7 +73,8 @@ class StructureCompiler:
         try:
             GrammarConstraint(matcher, self.vocab_size).fill_mask(mask)
         except StructureError as error:
-            raise StructureError(f"structure.{structure.kind}", error.value, error.allowed) from error
+            allowed = f"{error.allowed} ({error.value})"
+            raise StructureError(f"structure.{structure.kind}", shorten(structure.value), allowed) from error
         if not mask.any():
             raise StructureError(
                 f"structure.{structure.kind}", shorten(structure.value), "texts that this model's tokens can write"

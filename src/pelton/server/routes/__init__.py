@@ -3,7 +3,8 @@
 To add one, write `routes/<name>.py` with a `router` (a FastAPI `APIRouter`), its schema in `schema/<name>.py`, and add
 a line here. A handler reads its body with `bodies.read_body`, makes an `Ask`, and answers with `JsonAnswer` or an
 `sse.EventStream`. If its protocol has its own error body, the module also defines `make_error_body(ErrorInfo)`, which
-then serves all paths of its router. Proof: success, stream and each error in `tests/server/`.
+then serves all paths of its router, and unknown paths below its `PREFIXES`. Proof: success, stream and each error in
+`tests/server/`.
 """
 
 ROUTE_MODULES = (

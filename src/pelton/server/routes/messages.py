@@ -25,6 +25,7 @@ from pelton.server.sse import EventStream, run_until_disconnect, start_stream
 from pelton.server.state import ServerState, get_ids, get_log_fields, get_state
 
 router = APIRouter(tags=["anthropic"])
+PREFIXES = ("/v1/messages",)  # also of what is not here, such as /v1/messages/batches
 _MESSAGES = [{"role": "user", "content": "How does inference work?"}]
 _EXAMPLE: dict[str, object] = {"model": "pelton", "max_tokens": 64, "messages": _MESSAGES}
 _COUNT_EXAMPLE: dict[str, object] = {"model": "pelton", "messages": _MESSAGES}

@@ -28,6 +28,7 @@ from pelton.server.sse import EventStream, run_until_disconnect, start_stream
 from pelton.server.state import ServerState, get_state
 
 router = APIRouter(tags=["ollama"])
+PREFIXES = ("/api",)  # also of what is not here, such as /api/pull
 NDJSON = "application/x-ndjson"
 _CHAT_EXAMPLE: dict[str, object] = {
     "model": "pelton",

@@ -14,12 +14,14 @@ router = APIRouter(tags=["operations"])
 _OPEN = {"x-open": True}
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", operation_id="get_health", summary="Is the process alive", openapi_extra=_OPEN)
 async def get_health() -> JsonAnswer:
     """200 as long as the event loop runs. Needs no key."""
     return JsonAnswer({"status": "ok"})
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get(
     "/ready",
     operation_id="get_ready",
