@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pelton.core.step_plan import StepPlan, StepResult
-from pelton.scheduling.step_budget import MIN_PREFILL_TOKENS, StepBudget
+from pelton.scheduling.step_budget import LONE_PREFILL_TOKENS, MIN_PREFILL_TOKENS, StepBudget
 
 
 class TimedRunner:
@@ -125,6 +125,12 @@ def test_a_lone_prompt_leaves_room_for_newcomers() -> None:
     budget.start(0)
     # A millisecond a token: a quarter of a second.
     assert budget.limit(0, 5000) == 250
+    slow = StepBudget()
+    slow.start(0)
+    slow.spend(0, 100)
+    slow.observe(10.0)
+    slow.start(0)
+    assert slow.limit(0, 5000) == LONE_PREFILL_TOKENS
     patient = StepBudget(0.5)
     patient.start(0)
     patient.spend(0, 1000)

@@ -25,6 +25,9 @@ _DEFAULT_BUDGET = 2.5
 _SMOOTH_STEP_S = 0.02
 # Where nobody decodes, a step may be this long: newcomers and cancels wait for its end.
 _LONE_STEP_S = 0.25
+# But such a step gets this many tokens, or what a step costs whatever it computes would be paid too often (a machine
+# with busy neighbours was seen at 20 tokens a step).
+LONE_PREFILL_TOKENS = 128
 _NUM_DECODE_STEPS = 9
 # After this many steps with prompt tokens in a row, one without measures anew what decodes take (at most 3 % of steps).
 _MEASURE_EVERY = 32
@@ -99,7 +102,7 @@ class StepBudget:
         if num_decodes == 0:
             if self._cost.is_known:
                 self._left_s = max(_LONE_STEP_S, self._max_step_s or 0.0)
-                self._num_guaranteed = MIN_PREFILL_TOKENS
+                self._num_guaranteed = LONE_PREFILL_TOKENS
             return
         if not self._has_measured:
             return
