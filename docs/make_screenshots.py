@@ -87,6 +87,7 @@ def ask(page: Page, *, is_live: bool) -> None:
     """Send the prompt, wait for its end, or its 80th token, and point at a token that was not certain."""
     page.fill("#max_tokens", "400" if is_live else "120")
     page.fill("#seed", "3")
+    page.fill("#temperature", "0.7")
     page.fill("#prompt", PROMPT)
     page.press("#prompt", "Enter")
     if is_live:
