@@ -68,7 +68,7 @@ def test_an_answer_with_probabilities_steps_and_an_explanation(server, open_page
     page.locator("#roofline .figures summary").click()
     # A step reads all weights, which are 135 million, and works on one or a few tokens.
     expect(page.locator("#roofline tbody tr").first).to_contain_text("12")
-    assert page.locator("#roofline tbody tr").count() == 12
+    expect(page.locator("#roofline tbody tr")).to_have_count(12)
     expect(page.locator("#engine dd").first).to_have_text("96.6 MB")
     expect(page.locator("#engine")).to_contain_text("Planned / measured: weights")
     expect(page.locator("#served")).to_contain_text("135 M parameters")
@@ -85,6 +85,7 @@ def test_the_engine_tells_plan_and_actual_memory(server) -> None:
 def test_an_answer_keeps_to_its_schema(server, open_page, ask) -> None:
     page = open_page(server)
     page.fill("#schema", json.dumps(SCHEMA))
+    page.fill("#seed", "1")
     ask(page, "A pet, please.")
     found = json.loads(page.locator(".turn.assistant .turn-text").inner_text())
     assert found["animal"] in ("cat", "dog")

@@ -77,7 +77,11 @@ export class Playground {
 
   #change(run, turn) {
     turn.content = run.text;
-    if (!run.isRunning && turn.node.hasAttribute("aria-busy")) this.#finish(run, turn);
+    if (!run.isRunning && turn.node.hasAttribute("aria-busy")) {
+      // Before it is called finished, all of it is there.
+      showAnswer(turn, run);
+      this.#finish(run, turn);
+    }
     inNextFrame("answer", () => showAnswer(turn, run));
     if (run === this.#run) this.onRun(run);
   }
