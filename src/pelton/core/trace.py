@@ -99,6 +99,15 @@ class StepTrace:
         return self.start_s + self.plan_s
 
     @property
+    def decode_s(self) -> float:
+        """Seconds of the model that went into decodes: what they take alone, else their share of the tokens."""
+        if not self.num_prompt_tokens:
+            return self.model_s
+        if self.decode_alone_s is not None:
+            return min(self.decode_alone_s, self.model_s)
+        return self.model_s * self.num_decodes / (self.num_decodes + self.num_prompt_tokens)
+
+    @property
     def stall_s(self) -> float:
         """Seconds by which prompt tokens made the step longer for those who decode; 0 if that is not known."""
         if not self.num_prompt_tokens or not self.num_decodes or self.decode_alone_s is None:

@@ -33,7 +33,12 @@ class EngineStats:
     @property
     def decode_s(self) -> float:
         """The part of `model_s` that did not go into prompts."""
-        return self.model_s - self.prefill_s
+        return max(self.model_s - self.prefill_s, 0.0)
+
+    @property
+    def python_s(self) -> float:
+        """Seconds of the busy time outside the model and sampling: scheduling, batches, text, outputs."""
+        return max(self.busy_s - self.model_s - self.sample_s, 0.0)
 
     @property
     def python_share(self) -> float:

@@ -117,7 +117,7 @@ class TraceRecorder:
             self._note_waiting(step, plan.scheduled)
         self._add_shares(step, plan.scheduled)
         if step.num_prompt_tokens:
-            self._count_seconds(step)
+            self.prefill_s += step.model_s - step.decode_s
         self.log.add_step(step)
         if start_s >= self._next_sample_s:
             self._sample(start_s)
@@ -223,14 +223,6 @@ class TraceRecorder:
             last.end_s = step.end_s
         else:
             self._spans.append(_Span(step.held_up_by, tenants, step.end_s))
-
-    def _count_seconds(self, step: StepTrace) -> None:
-        """Add what the prompt tokens of a step took."""
-        if step.decode_alone_s is not None:
-            decode_s = min(step.decode_alone_s, step.model_s)
-        else:
-            decode_s = step.model_s * step.num_decodes / (step.num_decodes + step.num_prompt_tokens)
-        self.prefill_s += step.model_s - decode_s
 
     def _sample(self, now_s: float) -> None:
         self._next_sample_s = now_s + _SAMPLE_S

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pelton.insight.advice_from_plan import MIN_GAIN, TimeName, advise_from_plan, replace_share
+from pelton.insight.advice_from_plan import MIN_GAIN, TimeName, advise_from_plan, compare_times, replace_share
 from pelton.insight.explain_facts import RequestFacts
 from pelton.insight.explain_types import Advice
 from pelton.insight.explain_units import format_bytes, format_count, format_time
@@ -71,17 +71,11 @@ def _get_context(facts: RequestFacts) -> int:
     return max(facts.trace.num_prompt_tokens + facts.trace.num_output_tokens, 1)
 
 
-def _compare(name: str, before_s: float, after_s: float) -> tuple[str, dict[str, float]]:
-    key = name.lower().replace(" ", "_")
-    text = f"{name} {format_time(before_s)} -> {format_time(after_s)}"
-    return text, {f"{key}_ms": after_s * 1e3, f"{key}_now_ms": before_s * 1e3}
-
-
 def _promise(change: str, name: str, before_s: float, after_s: float, text: str = "") -> Advice | None:
     """A change that makes a time shorter; None if it hardly does."""
     if before_s < MIN_GAIN * after_s:
         return None
-    effect, predicted = _compare(name, before_s, after_s)
+    effect, predicted = compare_times(name, before_s, after_s)
     return Advice(change, effect, text, predicted)
 
 
@@ -151,7 +145,7 @@ def _use_fewer_threads(facts: RequestFacts) -> Advice | None:
 def _stop_neighbour(facts: RequestFacts) -> Advice | None:
     """CPUs of its own."""
     total_s = facts.times.total_s
-    after = total_s - facts.neighbours_share * (facts.times.own_prefill_s + facts.times.own_decode_s)
+    after = total_s - facts.neighbours_share * facts.times.computing_s
     text = "`top` shows the other programs; taskset or cgroups give them CPUs of their own."
     return _promise("give the engine CPUs of its own", "total", total_s, after, text)
 
@@ -244,11 +238,9 @@ def _add_seats(facts: RequestFacts) -> Advice | None:
         return Advice(
             f"--max-num-seqs {wanted} (now {now})", "nobody waits for a seat", "All tokens come a little slower."
         )
-    gaps_s = facts.times.gaps_s
-    if gaps_s:
-        measured_s = sum(gaps_s) / len(gaps_s)
-        before, after = measured_s, measured_s * after / before
-    effect, predicted = _compare("ITL", before, after)
+    if facts.times.itl_s is not None:
+        before, after = facts.times.itl_s, facts.times.itl_s * after / before
+    effect, predicted = compare_times("ITL", before, after)
     return Advice(f"--max-num-seqs {wanted} (now {now})", f"nobody waits for a seat; {effect}", "", predicted)
 
 

@@ -43,6 +43,13 @@ def replace_share(measured_s: float, own_s: float, ratio: float) -> float:
     return measured_s - min(own_s, measured_s) * (1.0 - ratio)
 
 
+def compare_times(name: str, before_s: float, after_s: float) -> tuple[str, dict[str, float]]:
+    """A time as it is and as it would be: in words, and in milliseconds by keys made of its name."""
+    key = name.lower().replace(" ", "_")
+    text = f"{name} {format_time(before_s)} -> {format_time(after_s)}"
+    return text, {f"{key}_ms": after_s * 1e3, f"{key}_now_ms": before_s * 1e3}
+
+
 def _make_plan(facts: RequestFacts) -> Plan | None:
     """The plan for as many requests like this one as ran together; None if these cannot be planned."""
     planned, rates = facts.setup.planned, facts.setup.rates
@@ -67,8 +74,8 @@ def _change_times(facts: RequestFacts, plan: Plan, change: Change) -> dict[TimeN
     found: dict[TimeName, tuple[float, float]] = {}
     if times.ttft_s is not None:
         found["TTFT"] = (times.ttft_s, replace_share(times.ttft_s, times.own_prefill_s, change.ttft_s / speed.ttft_s))
-    if times.gaps_s and times.decode_s:
-        itl_s = sum(times.gaps_s) / len(times.gaps_s)
+    itl_s = times.itl_s
+    if itl_s is not None and times.decode_s:
         own_s = itl_s * times.own_decode_s / times.decode_s
         found["ITL"] = (itl_s, replace_share(itl_s, own_s, change.itl_s / speed.itl_s))
     return found
@@ -82,9 +89,9 @@ def _shorten_times(facts: RequestFacts, plan: Plan, change: Change, wanted: Sequ
     effects: list[str] = []
     predicted: dict[str, float] = {}
     for name in sorted(shorter, key=lambda name: name not in wanted):
-        before_s, after_s = times[name]
-        effects.append(f"{name} {format_time(before_s)} -> {format_time(after_s)}")
-        predicted |= {f"{name.lower()}_ms": after_s * 1e3, f"{name.lower()}_now_ms": before_s * 1e3}
+        effect, numbers = compare_times(name, *times[name])
+        effects.append(effect)
+        predicted |= numbers
     return Advice(change.name, "; ".join(effects), "", predicted)
 
 
@@ -98,15 +105,11 @@ def _batch_more(facts: RequestFacts, plan: Plan, change: Change, wanted: Sequenc
     before, after = facts.mean_batch / before_s, facts.mean_batch * factor / after_s
     if after < MIN_GAIN * before:
         return None
+    _, predicted = compare_times("ITL", before_s, after_s)
     return Advice(
         change.name,
         f"{before:,.0f} -> {after:,.0f} tokens/s in all, while ITL goes {format_time(before_s)} -> "
         f"{format_time(after_s)}",
         "For all together: what is read from memory serves each of them. This one alone would not be faster.",
-        {
-            "tokens_per_s": after,
-            "tokens_per_s_now": before,
-            "itl_ms": after_s * 1e3,
-            "itl_now_ms": before_s * 1e3,
-        },
+        {"tokens_per_s": after, "tokens_per_s_now": before, **predicted},
     )

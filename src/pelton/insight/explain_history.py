@@ -81,11 +81,7 @@ class History:
                     tokens[number] += num_tokens
         if not tokens:
             return StepSplit(step.model_s, 0.0, tokens)
-        if step.decode_alone_s is not None:
-            decode_s = min(step.decode_alone_s, step.model_s)
-        else:
-            decode_s = step.model_s * step.num_decodes / (step.num_decodes + step.num_prompt_tokens)
-        return StepSplit(decode_s, step.model_s - decode_s, tokens)
+        return StepSplit(step.decode_s, step.model_s - step.decode_s, tokens)
 
     def count_sampled(self, step: StepTrace) -> int:
         """Sequences of a step that got logits: those that had no token left to compute."""

@@ -86,8 +86,8 @@ def _make_headline(facts: RequestFacts) -> str:
     ]
     if times.ttft_s is not None:
         parts.append(f"TTFT {format_time(times.ttft_s)}")
-    if times.gaps_s:
-        parts.append(f"ITL {format_time(sum(times.gaps_s) / len(times.gaps_s))} in the mean")
+    if times.itl_s is not None:
+        parts.append(f"ITL {format_time(times.itl_s)} in the mean")
     return ", ".join(parts)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from pelton.core.trace import RequestTrace, StepTrace, Wait, WaitCause
 from pelton.insight.explain_history import History
+from pelton.insight.request_parts import list_waits
 
 
 @dataclass(slots=True)
@@ -44,6 +45,16 @@ class RequestTimes:
     own_decode_s: float = 0.0
     gaps_s: list[float] = field(default_factory=list)
 
+    @property
+    def itl_s(self) -> float | None:
+        """The mean of the gaps between tokens; None where there are none."""
+        return sum(self.gaps_s) / len(self.gaps_s) if self.gaps_s else None
+
+    @property
+    def computing_s(self) -> float:
+        """Prefill and decode that were its own."""
+        return self.own_prefill_s + self.own_decode_s
+
 
 def divide_times(trace: RequestTrace, history: History) -> RequestTimes:
     """Divide a request's life up."""
@@ -54,7 +65,9 @@ def divide_times(trace: RequestTrace, history: History) -> RequestTimes:
     times = RequestTimes(total_s=max(end_s - trace.arrival_s, 0.0), tokenize_s=trace.tokenize_s)
     times.gaps_s = [b - a for choice in trace.token_times_s for a, b in itertools.pairwise(choice)]
     started_s, first_s = trace.first_scheduled_s, trace.first_token_s
-    waits = _list_waits(trace, history, end_s)
+    # Why a wait goes on is found out only where one does.
+    is_queued = started_s is None and not trace.is_finished
+    waits = list_waits(trace, end_s, history.find_cause(trace.queued_s, end_s) if is_queued else None)
     for wait in waits:
         if wait.cause is not WaitCause.PREEMPTED:
             _add_wait(times, wait, trace, history)
@@ -71,19 +84,6 @@ def divide_times(trace: RequestTrace, history: History) -> RequestTimes:
     times.decode_s = max(stop_s - first_s, 0.0)
     _add_decode(times, trace, history, first_s, stop_s, waits)
     return times
-
-
-def _list_waits(trace: RequestTrace, history: History, end_s: float) -> list[Wait]:
-    """The waits that are over, and the one that goes on."""
-    waits = list(trace.waits)
-    if trace.is_finished:
-        return waits
-    if trace.preempted_s is not None:
-        waits.append(Wait(WaitCause.PREEMPTED, trace.preempted_s, end_s))
-    elif trace.first_scheduled_s is None:
-        start_s = waits[-1].end_s if waits else trace.arrival_s + trace.tokenize_s
-        waits.append(Wait(history.find_cause(start_s, end_s), start_s, max(end_s, start_s)))
-    return waits
 
 
 def _add_wait(times: RequestTimes, wait: Wait, trace: RequestTrace, history: History) -> None:

@@ -97,11 +97,10 @@ def _count_prompt_tokens(trace: RequestTrace, shares: list[Share]) -> int:
 def _compute_lost_s(step: StepTrace, num_tokens: int, num_others_tokens: int) -> float:
     """Decodes take what they take alone, as far as that is known; the rest is divided by tokens."""
     num_all = num_tokens + num_others_tokens
-    if step.decode_alone_s is None or num_others_tokens < step.num_decodes:
+    if num_others_tokens < step.num_decodes:
         return step.model_s * num_others_tokens / num_all
-    decode_s = min(step.decode_alone_s, step.model_s)
     num_prompts = num_all - step.num_decodes
-    return decode_s + (step.model_s - decode_s) * (num_prompts - num_tokens) / num_prompts
+    return step.decode_s + (step.model_s - step.decode_s) * (num_prompts - num_tokens) / num_prompts
 
 
 def _compute_stall_s(trace: RequestTrace, step: StepTrace) -> float:

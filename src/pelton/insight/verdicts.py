@@ -243,8 +243,8 @@ def find_slow_to_start(facts: RequestFacts) -> Claim | None:
 
 def find_slow_to_stream(facts: RequestFacts) -> Claim | None:
     """Most of its time went into its own decode."""
-    gaps = facts.times.gaps_s
-    if not gaps:
+    itl_s = facts.times.itl_s
+    if itl_s is None:
         return None
     bound = facts.get_bound(facts.decode)
     reason = {"memory": "each token reads all weights and its K/V from memory", "arithmetic": "arithmetic rules it"}
@@ -253,8 +253,7 @@ def find_slow_to_stream(facts: RequestFacts) -> Claim | None:
         "Most of the time went into the tokens of the answer, one after the other"
         + ("." if bound is None else f"; {reason[bound]}."),
         (
-            f"{format_count(facts.trace.num_output_tokens, 'token')} generated, {format_time(sum(gaps) / len(gaps))} "
-            "apart in the mean",
+            f"{format_count(facts.trace.num_output_tokens, 'token')} generated, {format_time(itl_s)} apart in the mean",
             *_describe_decode(facts),
         ),
     )
@@ -273,7 +272,7 @@ def find_too_many_threads(facts: RequestFacts) -> Claim | None:
             evidence.append(f"{load.waiting:.2f} threads of this process waited for a CPU in the mean")
         evidence.append(f"other programs used {load.foreign_cpus:.2f} of {load.num_cpus} CPUs")
     return Claim(
-        share * _get_computing_s(facts),
+        share * facts.times.computing_s,
         "The threads that compute are more than the CPUs can run at once; a step waits for the last of them.",
         tuple(evidence),
     )
@@ -286,7 +285,7 @@ def find_busy_neighbour(facts: RequestFacts) -> Claim | None:
         return None
     waiting = () if load.waiting is None else (f"{load.waiting:.2f} threads of this process waited for a CPU",)
     return Claim(
-        share * _get_computing_s(facts),
+        share * facts.times.computing_s,
         "Other programs used the CPUs at the same time, and the threads had to wait for them.",
         (
             f"others kept {load.foreign_cpus:.2f} of {load.num_cpus} CPUs busy, this process {load.own_cpus:.2f}",
@@ -347,10 +346,6 @@ def _make_balanced(facts: RequestFacts) -> Verdict:
         (", ".join(f"{name} {format_time(seconds)}" for name, seconds in parts) + f" of {format_time(times.total_s)}",),
         0.0,
     )
-
-
-def _get_computing_s(facts: RequestFacts) -> float:
-    return facts.times.own_prefill_s + facts.times.own_decode_s
 
 
 def _describe_miss(reason: str) -> str:

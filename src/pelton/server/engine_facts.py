@@ -148,9 +148,9 @@ def _describe_counters(stats: EngineStats) -> Json:
         "preemptions": 0 if stats.scheduler is None else stats.scheduler.num_preemptions,
         "new_tokens": stats.num_new_tokens,
         "prefill_s": stats.prefill_s,
-        "decode_s": max(stats.model_s - stats.prefill_s, 0.0),
+        "decode_s": stats.decode_s,
         "sample_s": stats.sample_s,
-        "python_s": max(stats.busy_s - stats.model_s - stats.sample_s, 0.0),
+        "python_s": stats.python_s,
     }
 
 

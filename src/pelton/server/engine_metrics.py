@@ -40,12 +40,16 @@ class EngineCollector(Collector):
         yield self._gauge("num_queued_tokens", "Prompt tokens that wait for their first step.", stats.num_queued_tokens)
         yield self._gauge("engine_ready", "1 while the engine takes requests.", float(self._engine.is_ready))
         yield self._counter("num_steps", "Steps of the engine.", stats.num_steps)
-        python_s = max(0.0, stats.busy_s - stats.model_s - stats.sample_s)
         yield self._labelled_counter(
             "step_seconds",
             "Seconds spent in steps: the model for prompts and for decodes, sampling, and everything around them.",
             "part",
-            {"prefill": stats.prefill_s, "decode": stats.decode_s, "sample": stats.sample_s, "python": python_s},
+            {
+                "prefill": stats.prefill_s,
+                "decode": stats.decode_s,
+                "sample": stats.sample_s,
+                "python": stats.python_s,
+            },
         )
 
     def _collect_scheduler(self, stats: SchedulerStats) -> Iterator[Metric]:
