@@ -192,12 +192,9 @@ def _warm_up(llm: LLM, *, raw: bool) -> None:
 
 def read_planned(model: str | None, config: EngineConfig) -> Planned:
     """The model as the cost model takes it, from the header of its file; raises what `find_model` raises."""
-    from pelton.insight.kv_layout import KvFormat
-    from pelton.insight.model_source import open_model
-    from pelton.insight.prediction import Planned
+    from pelton.insight import model_source
 
-    source = open_model(str(find_model(model)), read_environment().cache_dir)
-    return Planned(source.shape, source.formats, KvFormat(config.kv_cache_dtype))
+    return model_source.read_planned(find_model(model), config.kv_cache_dtype)
 
 
 def measure_machine(planned: Planned, config: EngineConfig) -> MachineRates | None:
@@ -234,24 +231,13 @@ def _make_explanation(
     rates: MachineRates | None,
     samples: list[LoadSample],
 ) -> Explanation:
-    import os
-
     from pelton.insight.explain_facts import RequestFacts
     from pelton.insight.explain_history import History
     from pelton.insight.explain_request import explain_request
-    from pelton.insight.explain_setup import Setup
+    from pelton.insight.explain_setup import make_setup
 
-    runner = llm.runner
-    setup = Setup(
-        config=llm.config,
-        num_threads=runner.num_threads,
-        num_blocks=runner.num_blocks,
-        block_size=runner.block_size,
-        kv_bytes_per_block=runner.kv_bytes_per_block,
-        num_cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        planned=planned,
-        rates=rates,
-    )
+    setup = make_setup(llm.config, llm.load_facts, planned)
+    setup = setup if rates is None else setup.on_machine(rates)
     trace = llm.traces.find_request(result.request_id)
     if trace is None:
         raise PeltonError("the request was not recorded; allowed: --num-kept-traces of at least 1")

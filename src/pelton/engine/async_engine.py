@@ -32,7 +32,7 @@ from pelton.engine.embedder import Embedder, EmbeddingResult
 from pelton.engine.engine_thread import EngineThread
 from pelton.engine.kv_picture import BlockUse, list_runs
 from pelton.engine.output_stream import OutputStream
-from pelton.engine.parts import EngineParts, RunnerFacts, get_context_length, load_parts, make_config, make_load_facts
+from pelton.engine.parts import EngineParts, get_context_length, load_parts, make_config, make_load_facts
 from pelton.engine.prepare import PreparedRequest, RequestPreparer
 from pelton.engine.prompts import Message, Prompt, PromptEncoder
 from pelton.engine.requests import RequestTable
@@ -172,12 +172,6 @@ class AsyncEngine:
     def stats(self) -> EngineStats:
         """Figures as of the last step, or the beginning of one that took up requests; zeros before `start`."""
         return EngineStats() if self._loaded is None else self._loaded.thread.stats
-
-    @property
-    def runner_facts(self) -> RunnerFacts:
-        """Threads that compute and the size of the KV cache."""
-        runner = self._require_loaded().parts.runner
-        return RunnerFacts(runner.num_threads, runner.block_size, runner.num_blocks, runner.kv_bytes_per_block)
 
     def list_kv_runs(self, trace: RequestTrace | None = None) -> list[tuple[BlockUse, int]]:
         """What the KV blocks are used for, run-length coded in their order; those of `trace` are told apart."""

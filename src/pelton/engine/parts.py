@@ -39,16 +39,6 @@ class EngineParts:
     memory: LoadMemory | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerFacts:
-    """Threads that compute, and a KV cache of `num_blocks` blocks of `block_size` tokens."""
-
-    num_threads: int
-    block_size: int
-    num_blocks: int
-    kv_bytes_per_block: int
-
-
 def make_config(config: EngineConfig | None, options: dict[str, object]) -> EngineConfig:
     """Return `config` (or the defaults) with `options` set; raise `InvalidParameterError` for an unknown option."""
     names = [field.name for field in dataclasses.fields(EngineConfig)]

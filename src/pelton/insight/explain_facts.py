@@ -14,7 +14,7 @@ from pelton.core.step_cost import StepCost
 from pelton.core.trace import RequestTrace, StepTrace
 from pelton.insight.attention_cost import Work
 from pelton.insight.explain_costs import PhaseCost, StepCounter, make_phase
-from pelton.insight.explain_history import History
+from pelton.insight.explain_history import History, count_sampled
 from pelton.insight.explain_load import Load, estimate_neighbours_share, estimate_own_threads_share, measure_load
 from pelton.insight.explain_setup import Setup
 from pelton.insight.explain_times import RequestTimes, divide_times
@@ -134,5 +134,5 @@ def count_steps(steps: Iterable[StepTrace], history: History, setup: Setup) -> P
     cost = StepCost()
     for step in chosen:
         works = [Work(share.start, share.num_tokens) for share in step.shares]
-        cost += counter.count(works, history.count_sampled(step))
+        cost += counter.count(works, count_sampled(step, history.by_number))
     return make_phase(cost, sum(step.model_s for step in chosen), len(chosen), setup.limits)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pelton.core.trace import LoadSample, RequestTrace, StepTrace, WaitCause
@@ -31,7 +31,10 @@ class StepSplit:
 
 
 class History:
-    """Requests (oldest first, unfinished ones too), steps and readings of the load (oldest first) as of `now_s`."""
+    """Requests (oldest first, unfinished ones too), steps and readings of the load (oldest first) as of `now_s`.
+
+    `by_number` finds the request that a sequence belongs to, if it is still kept.
+    """
 
     def __init__(
         self,
@@ -45,16 +48,16 @@ class History:
         self.steps = steps
         self.samples = samples
         self.now_s = now_s
-        self._by_number = {number: trace for trace in requests for number in trace.numbers}
+        self.by_number = {number: trace for trace in requests for number in trace.numbers}
         self._ends = [step.end_s for step in steps]
 
     def find_request(self, number: int) -> RequestTrace | None:
         """Whose sequence this is; None if it is no longer kept."""
-        return self._by_number.get(number)
+        return self.by_number.get(number)
 
     def get_tenant(self, number: int) -> str:
         """Whose sequence this is, by tenant; "?" if it is no longer known."""
-        trace = self._by_number.get(number)
+        trace = self.by_number.get(number)
         return "?" if trace is None else trace.tenant
 
     def find_steps(self, start_s: float, end_s: float) -> Iterator[StepTrace]:
@@ -75,7 +78,7 @@ class History:
         tokens: Counter[int] = Counter()
         if step.num_prompt_tokens:
             for number, start, num_tokens in step.shares:
-                trace = self._by_number.get(number)
+                trace = self.by_number.get(number)
                 is_prompt = num_tokens > 1 if trace is None else start < trace.num_prompt_tokens or num_tokens > 1
                 if is_prompt:
                     tokens[number] += num_tokens
@@ -83,12 +86,13 @@ class History:
             return StepSplit(step.model_s, 0.0, tokens)
         return StepSplit(step.decode_s, step.model_s - step.decode_s, tokens)
 
-    def count_sampled(self, step: StepTrace) -> int:
-        """Sequences of a step that got logits: those that had no token left to compute."""
-        num_sampled = step.num_decodes
-        if step.num_prompt_tokens:
-            for number, start, num_tokens in step.shares:
-                trace = self._by_number.get(number)
-                if trace is not None and start < trace.num_prompt_tokens <= start + num_tokens:
-                    num_sampled += 1
-        return num_sampled
+
+def count_sampled(step: StepTrace, traces: Mapping[int, RequestTrace]) -> int:
+    """Sequences of a step that got logits: those that had no token left to compute. `traces` are by sequence."""
+    num_sampled = step.num_decodes
+    if step.num_prompt_tokens:
+        for number, start, num_tokens in step.shares:
+            trace = traces.get(number)
+            if trace is not None and start < trace.num_prompt_tokens <= start + num_tokens:
+                num_sampled += 1
+    return num_sampled

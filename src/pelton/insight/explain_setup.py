@@ -1,14 +1,16 @@
 """`Setup`: what an explanation must know of an engine and its machine besides what was recorded. Plain data.
 
-It must not know where the facts come from: the server and the command line fill it in.
+It must not know an engine: the server and the command line give its facts to `make_setup`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 
 from pelton.core.config import EngineConfig
+from pelton.core.load_facts import LoadFacts
 from pelton.insight.machine_limits import ThreadLimits
 from pelton.insight.machine_rates import MachineRates
 from pelton.insight.prediction import Planned
@@ -49,3 +51,16 @@ class Setup:
     def kv_bytes_per_token(self) -> float:
         """Bytes of K and V that a token slot takes over all layers."""
         return self.kv_bytes_per_block / self.block_size
+
+
+def make_setup(config: EngineConfig, facts: LoadFacts, planned: Planned | None) -> Setup:
+    """A loaded engine, with its model as the cost model takes it; nothing is known of its machine yet."""
+    return Setup(
+        config=config,
+        num_threads=facts.num_threads,
+        num_blocks=facts.num_kv_blocks,
+        block_size=facts.block_size,
+        kv_bytes_per_block=facts.kv_bytes_per_block,
+        num_cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        planned=planned,
+    )

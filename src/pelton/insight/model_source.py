@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pelton.core.errors import ModelFileError, ModelNotFoundError
+from pelton.insight.kv_layout import KvFormat
 from pelton.insight.model_shape import GroupedAttention, Layer, Mlp, ModelShape
 from pelton.insight.nearest import suggest
+from pelton.insight.prediction import Planned
 from pelton.insight.presets import find_preset, list_presets
 from pelton.insight.shape_from_config import read_shape
 from pelton.insight.weight_formats import WEIGHT_FORMATS, ModelFormats, WeightFormat
@@ -195,3 +197,9 @@ def open_model_file(path: Path) -> ModelSource:
     }
     formats = ModelFormats(by_name["token_embd"], {}, by_name)
     return ModelSource(config.name, str(path), make_shape(config), formats, "f16", is_runnable=True)
+
+
+def read_planned(path: Path, kv_cache_dtype: str) -> Planned:
+    """The model of a GGUF file as it is to be run, from the file's header; raises as `open_model_file` does."""
+    source = open_model_file(path)
+    return Planned(source.shape, source.formats, KvFormat(kv_cache_dtype))

@@ -12,9 +12,8 @@ from pathlib import Path
 from pelton.core.load_facts import LoadFacts
 from pelton.core.outputs import GenerationResult
 from pelton.insight.cost_model import count_weight_bytes
-from pelton.insight.kv_layout import KvFormat
 from pelton.insight.machine_rates import MachineRates
-from pelton.insight.model_source import open_model_file
+from pelton.insight.model_source import read_planned
 from pelton.insight.plan import count_engine_bytes, count_kept_kv_bytes
 from pelton.insight.prediction import Planned, predict_decode, predict_prefill
 from pelton.insight.this_machine import find_this_machine, list_own_needs
@@ -109,8 +108,7 @@ def make_plan_check(facts: LoadFacts, cache_dir: Path) -> PlanCheck | None:
     """
     if facts.model_path is None or facts.memory is None:
         return None
-    source = open_model_file(facts.model_path)
-    planned = Planned(source.shape, source.formats, KvFormat(facts.kv_cache_dtype))
+    planned = read_planned(facts.model_path, facts.kv_cache_dtype)
     kv_bytes = count_kept_kv_bytes(planned, facts.num_kv_blocks * facts.block_size)
     assert kv_bytes is not None, "what was loaded has keys and values"
     needs = list_own_needs(planned)
@@ -119,9 +117,9 @@ def make_plan_check(facts: LoadFacts, cache_dir: Path) -> PlanCheck | None:
     return PlanCheck(
         planned=planned,
         machine=machine,
-        weight_bytes=Comparison(count_weight_bytes(source.shape, source.formats), memory.weight_bytes),
+        weight_bytes=Comparison(count_weight_bytes(planned.shape, planned.formats), memory.weight_bytes),
         kv_cache_bytes=Comparison(kv_bytes, facts.num_kv_blocks * facts.kv_bytes_per_block),
-        program_bytes=Comparison(count_engine_bytes(source.shape), memory.program_bytes),
+        program_bytes=Comparison(count_engine_bytes(planned.shape), memory.program_bytes),
         max_step_tokens=facts.max_step_tokens,
         workspace_bytes=_count_workspace(planned, facts),
         speed=None if machine is None else _expect_speed(planned, machine, facts),

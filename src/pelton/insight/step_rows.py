@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pelton.core.trace import RequestTrace, StepTrace
 from pelton.insight.attention_cost import Work
 from pelton.insight.explain_costs import StepCounter
+from pelton.insight.explain_history import count_sampled
 from pelton.insight.machine_limits import ThreadLimits
 from pelton.insight.request_story import Json, to_ms
 from pelton.insight.roofline import compute_roofline
@@ -55,16 +56,8 @@ def _count_cost(
     row: Json = dict.fromkeys(_COST_NAMES)
     if counter is None:
         return row
-    shares = list(step.shares)
-    num_sampled = 0
-    for share in shares:
-        trace = traces.get(share.number)
-        # What ends short of its prompt has no logits; of unknown requests one token is most likely a decode.
-        is_sampled = (
-            share.num_tokens == 1 if trace is None else share.start + share.num_tokens >= trace.num_prompt_tokens
-        )
-        num_sampled += is_sampled
-    cost = counter.count([Work(share.start, share.num_tokens) for share in shares], num_sampled)
+    works = [Work(share.start, share.num_tokens) for share in step.shares]
+    cost = counter.count(works, count_sampled(step, traces))
     row |= {"bytes": round(cost.num_bytes), "int8_ops": round(cost.num_int8_ops), "f32_ops": round(cost.num_f32_ops)}
     if step.model_s > 0:
         row["gb_per_s"] = round(cost.num_bytes / step.model_s / 1e9, 3)

@@ -6,24 +6,21 @@ Limits of the machine are looked up where `pelton plan` keeps them; a server mea
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import TYPE_CHECKING
 
 from pelton.core.config import EngineConfig, read_environment
 from pelton.core.errors import PeltonError
 from pelton.engine.stats import EngineStats
 from pelton.insight.cost_model import count_weight_bytes
-from pelton.insight.model_source import make_shape, open_model
+from pelton.insight.model_source import make_shape
 from pelton.insight.plan_check import make_plan_check
-from pelton.insight.this_machine import StoredLimits, find_stored_limits
 from pelton.scheduling.stats import SchedulerStats
 
 if TYPE_CHECKING:
     from pelton.engine.async_engine import AsyncEngine
+    from pelton.insight.explain_setup import Setup
 
 Json = dict[str, object]
-# `pelton plan` may measure while the server runs; looking costs a small file.
-_LOOK_AGAIN_S = 10.0
 _OPTIONS = ("max_num_seqs", "max_step_ms", "scheduling_policy", "prefill_chunk", "use_prefix_cache", "use_kv_cache")
 
 
@@ -33,34 +30,35 @@ class EngineFacts:
     def __init__(self) -> None:
         self._model: Json | None = None
         self._plan: tuple[Json | None] | None = None
-        self._limits: StoredLimits | None = None
-        self._looked_s: float | None = None
 
-    def describe(self, engine: AsyncEngine) -> Json:
-        """The whole answer, with the counters of this moment. Reads files the first time."""
-        facts, stats = engine.runner_facts, engine.stats()
+    def describe(self, engine: AsyncEngine, setup: Setup) -> Json:
+        """The whole answer, with the counters of this moment; `setup` is what is known of the model and the machine.
+
+        Reads the model's file the first time.
+        """
+        facts, stats = engine.load_facts, engine.stats()
         return {
-            "model": self._describe_model(engine),
+            "model": self._describe_model(engine, setup),
             "isa": engine.isa,
             "threads": facts.num_threads,
             "context_length": engine.context_length,
             "kv_cache": {
                 "dtype": engine.config.kv_cache_dtype,
                 "block_size": facts.block_size,
-                "num_blocks": facts.num_blocks,
-                "bytes_per_token": facts.kv_bytes_per_block / facts.block_size,
-                "tokens": facts.num_blocks * facts.block_size,
-                **_count_blocks(facts.num_blocks, stats.scheduler),
+                "num_blocks": setup.num_blocks,
+                "bytes_per_token": setup.kv_bytes_per_token,
+                "tokens": setup.num_kv_tokens,
+                **_count_blocks(setup.num_blocks, stats.scheduler),
             },
             "queue": _describe_queue(stats.scheduler),
             "prefix_cache": _describe_prefix_cache(stats.scheduler),
-            "machine": self._describe_machine(engine.isa, facts.num_threads),
+            "machine": _describe_machine(setup),
             "counters": _describe_counters(stats),
             "plan": self._describe_plan(engine),
             "options": _describe_options(engine.config),
         }
 
-    def _describe_model(self, engine: AsyncEngine) -> Json:
+    def _describe_model(self, engine: AsyncEngine, setup: Setup) -> Json:
         if self._model is not None:
             return self._model
         config = engine.model_config
@@ -78,12 +76,9 @@ class EngineFacts:
             "weight_bytes": None,
             "formats": None,
         }
-        if engine.model_path is not None:
-            try:
-                formats = open_model(str(engine.model_path), read_environment().cache_dir).formats
-                model |= {"weight_bytes": count_weight_bytes(shape, formats), "formats": formats.describe()}
-            except PeltonError:
-                pass  # the file has gone or changed since it was loaded
+        if setup.planned is not None:
+            formats = setup.planned.formats
+            model |= {"weight_bytes": count_weight_bytes(shape, formats), "formats": formats.describe()}
         self._model = model
         return model
 
@@ -97,20 +92,17 @@ class EngineFacts:
             self._plan = (None if check is None else check.make_dict(),)
         return self._plan[0]
 
-    def _describe_machine(self, isa: str, num_threads: int) -> Json | None:
-        now_s = time.monotonic()
-        if self._limits is None and (self._looked_s is None or now_s > self._looked_s + _LOOK_AGAIN_S):
-            self._looked_s = now_s
-            self._limits = find_stored_limits(isa, num_threads)
-        if self._limits is None:
-            return None
-        limits = self._limits.limits
-        return {
-            "title": self._limits.title,
-            "read_gb_per_s": limits.read_bytes_per_s.best / 1e9,
-            "int8_gop_per_s": limits.int8_ops_per_s.best / 1e9,
-            "f32_gop_per_s": limits.f32_ops_per_s.best / 1e9,
-        }
+
+def _describe_machine(setup: Setup) -> Json | None:
+    if setup.rates is None:
+        return None
+    limits = setup.rates.limits
+    return {
+        "title": setup.rates.title,
+        "read_gb_per_s": limits.read_bytes_per_s.best / 1e9,
+        "int8_gop_per_s": limits.int8_ops_per_s.best / 1e9,
+        "f32_gop_per_s": limits.f32_ops_per_s.best / 1e9,
+    }
 
 
 def _count_blocks(num_blocks: int, stats: SchedulerStats | None) -> Json:

@@ -6,7 +6,6 @@ server measures nothing: limits are those that `pelton plan`, `bench` or `explai
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,11 @@ from pelton.insight.explain_facts import RequestFacts
 from pelton.insight.explain_history import History
 from pelton.insight.explain_request import explain_request
 from pelton.insight.explain_server import explain_server
-from pelton.insight.explain_setup import Setup
+from pelton.insight.explain_setup import Setup, make_setup
 from pelton.insight.explain_text import write_text
 from pelton.insight.explain_types import Json
-from pelton.insight.kv_layout import KvFormat
 from pelton.insight.machine_rates import MachineRates
-from pelton.insight.model_source import open_model
+from pelton.insight.model_source import read_planned
 from pelton.insight.prediction import Planned
 from pelton.insight.this_machine import estimate_machine, find_stored_limits, find_this_machine, list_needs
 
@@ -57,7 +55,7 @@ class Explainer:
         """The model as the cost model takes it, and what is stored of the machine."""
         now_s = time.monotonic()
         if self._setup is None:
-            self._setup = _make_setup(engine)
+            self._setup = make_setup(engine.config, engine.load_facts, _read_planned(engine))
         if self._setup.rates is None and (self._looked_s is None or now_s > self._looked_s + _LOOK_AGAIN_S):
             self._looked_s = now_s
             self._setup = _add_machine(self._setup, engine.isa)
@@ -71,26 +69,12 @@ def make_history(engine: AsyncEngine) -> History:
     return History(requests, log.list_steps(), log.list_samples(), now_s=time.perf_counter())
 
 
-def _make_setup(engine: AsyncEngine) -> Setup:
-    facts = engine.runner_facts
-    return Setup(
-        config=engine.config,
-        num_threads=facts.num_threads,
-        num_blocks=facts.num_blocks,
-        block_size=facts.block_size,
-        kv_bytes_per_block=facts.kv_bytes_per_block,
-        num_cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        planned=_read_planned(engine),
-    )
-
-
 def _read_planned(engine: AsyncEngine) -> Planned | None:
     """The model as the cost model takes it; None if it has no file, or that has gone since it was loaded."""
     if engine.model_path is None:
         return None
     try:
-        source = open_model(str(engine.model_path), read_environment().cache_dir)
-        return Planned(source.shape, source.formats, KvFormat(engine.config.kv_cache_dtype))
+        return read_planned(engine.model_path, engine.config.kv_cache_dtype)
     except PeltonError:
         return None
 

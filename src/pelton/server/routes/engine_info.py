@@ -16,7 +16,11 @@ router = APIRouter(tags=["operations"])
 async def get_engine(request: Request) -> JsonAnswer:
     """Facts of the engine and figures as of its last step. Limits of the machine are null while none are stored."""
     state = get_state(request)
-    return JsonAnswer(await run_off_loop(state, lambda: state.engine_facts.describe(state.engine)))
+
+    def describe() -> dict[str, object]:
+        return state.engine_facts.describe(state.engine, state.explainer.get_setup(state.engine))
+
+    return JsonAnswer(await run_off_loop(state, describe))
 
 
 @router.get("/v1/kv_cache", operation_id="get_kv_cache", summary="What the KV blocks are used for")
@@ -28,6 +32,6 @@ async def get_kv_cache(request: Request) -> JsonAnswer:
     state = get_state(request)
     request_id = request.query_params.get("request")
     trace = None if request_id is None else get_trace(state, request_id)
-    facts = state.engine.runner_facts
+    facts = state.engine.load_facts
     runs = await run_off_loop(state, lambda: state.engine.list_kv_runs(trace))
-    return JsonAnswer({"block_size": facts.block_size, "num_blocks": facts.num_blocks, "runs": runs})
+    return JsonAnswer({"block_size": facts.block_size, "num_blocks": facts.num_kv_blocks, "runs": runs})
