@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,17 +23,9 @@ from dataclasses import asdict, dataclass
 import httpx
 from playwright.sync_api import Page, expect, sync_playwright
 
+from headless_chromium import ARGUMENTS, CHROMIUM
+
 LIMIT_MS = 50.0
-ARGUMENTS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 OBSERVE = """
 window.longTasks = [];
 new PerformanceObserver((list) => { for (const each of list.getEntries()) window.longTasks.push(each.duration); })
@@ -161,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("chromium-browser"))
+    parser.add_argument("--chromium", default=CHROMIUM)
     options = parser.parse_args(arguments)
     if options.chromium is None:
         print("needs a Chromium; --chromium names one", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,23 +12,15 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "server"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 from live_server import LiveServer, run_live
+
+from headless_chromium import ARGUMENTS, CHROMIUM
 
 Serve = Callable[..., LiveServer]
 OpenPage = Callable[..., Any]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 # A loaded machine may hold a process up for long; nothing here is slow by itself.
 TIMEOUT_MS = 60_000
 

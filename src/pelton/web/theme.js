@@ -2,6 +2,8 @@
 
 const NAME = "pelton-theme";
 const CHOICES = ["auto", "light", "dark"];
+// For which media the dark theme's style sheet holds.
+const DARK_MEDIA = { auto: "(prefers-color-scheme: dark)", light: "not all", dark: "all" };
 const COLOR_NAMES = [
   "ink",
   "muted",
@@ -27,10 +29,10 @@ const listeners = [];
 
 /** Set up the switch; `onChange` of `watchTheme` is called whenever colours change. */
 export function startTheme(button) {
+  const dark = document.getElementById("dark");
   let choice = readChoice();
   const apply = () => {
-    if (choice === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = choice;
+    dark.media = DARK_MEDIA[choice];
     button.textContent = `Theme: ${choice}`;
     announce();
   };
@@ -43,7 +45,8 @@ export function startTheme(button) {
     }
     apply();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", announce);
+  matchMedia(DARK_MEDIA.auto).addEventListener("change", announce);
+  dark.addEventListener("load", announce);
   apply();
 }
 

@@ -1,7 +1,7 @@
 """Screenshots of the server's page for the README and the docs: light, dark, and on a phone, each under some load.
 
     pelton serve --port 8000 --kv-cache-tokens 16384 &
-    python docs/make_screenshots.py --url http://127.0.0.1:8000
+    python bench/page_screenshots.py --url http://127.0.0.1:8000
 
 Needs playwright and a Chromium. The figures in the pictures are those of the machine it runs on. Start at `main`.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,17 +19,9 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-IMAGES = Path(__file__).with_name("images")
-ARGUMENTS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from headless_chromium import ARGUMENTS, CHROMIUM
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PROMPT = "How does inference work?"
 END_MS = 300_000
 
@@ -121,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("names", nargs="*", help="pictures to make; all by default")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
-    parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("chromium-browser"))
+    parser.add_argument("--chromium", default=CHROMIUM)
     options = parser.parse_args()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=options.chromium, args=ARGUMENTS)
