@@ -17,7 +17,7 @@ from pelton.cli import terminal
 from pelton.cli.main import EXIT_INTERRUPTED
 from pelton.cli.open_model import ModelOption, find_model, make_engine_options, open_llm
 from pelton.cli.options import OptionGroup, with_options
-from pelton.cli.run import HIDDEN_OPTIONS, RUN_DEFAULTS, check_prompt, make_messages
+from pelton.cli.run import HIDDEN_OPTIONS, RUN_DEFAULTS, RawOption, SystemOption, check_prompt, make_messages
 from pelton.core.config import EngineConfig, read_environment
 from pelton.core.errors import ConfigError, InvalidParameterError, PeltonError
 from pelton.core.fields import option, validate_options
@@ -83,13 +83,8 @@ def explain(
         ),
     ] = None,
     model: ModelOption = None,
-    system: Annotated[
-        str | None,
-        typer.Option("--system", metavar="TEXT", show_default=False, help="System message before the prompt."),
-    ] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the text itself: no chat template, no system message.")
-    ] = False,
+    system: SystemOption = None,
+    raw: RawOption = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of the text.")] = False,
     **values: object,
 ) -> int:

@@ -40,6 +40,13 @@ RUN_DEFAULTS = {"temperature": 0.7, "top_p": 0.95, "max_tokens": 1024}
 # Nothing prints log-probabilities or more than one answer.
 HIDDEN_OPTIONS = ("logprobs", "prompt_logprobs", "n", "best_of")
 
+SystemOption = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT", show_default=False, help="System message before the prompt.")
+]
+RawOption = Annotated[
+    bool, typer.Option("--raw", help="Continue the text itself: no chat template, no system message.")
+]
+
 SAMPLING_OPTIONS = OptionGroup.from_dataclass(SamplingParams, defaults=RUN_DEFAULTS, hidden=HIDDEN_OPTIONS)
 ENGINE_OPTIONS = make_engine_options("max_num_seqs")
 
@@ -55,13 +62,8 @@ def run(
         ),
     ] = None,
     model: ModelOption = None,
-    system: Annotated[
-        str | None,
-        typer.Option("--system", metavar="TEXT", show_default=False, help="System message before the prompt."),
-    ] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the text itself: no chat template, no system message.")
-    ] = False,
+    system: SystemOption = None,
+    raw: RawOption = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object at the end instead of streaming text.")
     ] = False,
